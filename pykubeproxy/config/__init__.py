@@ -1,0 +1,1 @@
+"""KubeProxyConfiguration documents and flags become frozen Options."""

@@ -1,0 +1,1 @@
+"""Pure meaning: service ports, endpoints, and which endpoints serve which traffic."""

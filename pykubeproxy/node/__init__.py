@@ -1,0 +1,1 @@
+"""The node itself: sysctls, addresses, conntrack entries, nfacct counters."""

@@ -1,0 +1,138 @@
+"""The few fields of Kubernetes objects that a service proxy reads, as msgspec structs.
+
+Field names are those of the API (camelCase renamed). Unknown fields are skipped by the decoder without being built.
+``null`` is accepted wherever the API server may send it: it stores an empty ``endpoints`` or ``ports`` as null.
+Source: Kubernetes API types core/v1 and discovery.k8s.io/v1.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Api(msgspec.Struct, rename="camel", gc=False, omit_defaults=True):
+    """Base of all structs read from the API: camelCase on the wire, no cycles, so no garbage collector tracking."""
+
+
+class ObjectMeta(_Api):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class ServicePortSpec(_Api):
+    port: int = 0
+    name: str | None = None
+    protocol: str | None = None
+    node_port: int | None = None
+
+
+class ClientIPConfig(_Api):
+    timeout_seconds: int | None = None
+
+
+class SessionAffinityConfig(_Api):
+    client_ip: ClientIPConfig | None = msgspec.field(default=None, name="clientIP")
+
+
+class ServiceSpec(_Api):
+    ports: list[ServicePortSpec] | None = None
+    cluster_ip: str | None = msgspec.field(default=None, name="clusterIP")
+    cluster_ips: list[str] | None = msgspec.field(default=None, name="clusterIPs")
+    type: str | None = None
+    external_ips: list[str] | None = msgspec.field(default=None, name="externalIPs")
+    session_affinity: str | None = None
+    session_affinity_config: SessionAffinityConfig | None = None
+    external_traffic_policy: str | None = None
+    internal_traffic_policy: str | None = None
+    health_check_node_port: int | None = None
+    load_balancer_source_ranges: list[str] | None = None
+    ip_families: list[str] | None = None
+
+
+class LoadBalancerIngress(_Api):
+    ip: str | None = None
+    hostname: str | None = None
+    ip_mode: str | None = None
+
+
+class LoadBalancerStatus(_Api):
+    ingress: list[LoadBalancerIngress] | None = None
+
+
+class ServiceStatus(_Api):
+    load_balancer: LoadBalancerStatus | None = None
+
+
+class Service(_Api):
+    metadata: ObjectMeta
+    spec: ServiceSpec | None = None
+    status: ServiceStatus | None = None
+
+
+class EndpointConditions(_Api):
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class ForZone(_Api):
+    name: str = ""
+
+
+class EndpointHints(_Api):
+    for_zones: list[ForZone] | None = None
+    for_nodes: list[ForZone] | None = None
+
+
+class Endpoint(_Api):
+    addresses: list[str] | None = None
+    conditions: EndpointConditions | None = None
+    node_name: str | None = None
+    hints: EndpointHints | None = None
+
+
+class EndpointPort(_Api):
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = None
+
+
+class EndpointSlice(_Api):
+    metadata: ObjectMeta
+    address_type: str = ""
+    endpoints: list[Endpoint] | None = None
+    ports: list[EndpointPort] | None = None
+
+
+class Taint(_Api):
+    key: str = ""
+
+
+class NodeSpec(_Api):
+    pod_cidr: str | None = msgspec.field(default=None, name="podCIDR")
+    pod_cidrs: list[str] | None = msgspec.field(default=None, name="podCIDRs")
+    taints: list[Taint] | None = None
+
+
+class NodeAddress(_Api):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(_Api):
+    addresses: list[NodeAddress] | None = None
+
+
+class Node(_Api):
+    metadata: ObjectMeta
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+KubeObject = Service | EndpointSlice | Node
