@@ -1,0 +1,146 @@
+"""A netlink socket of a few lines: enough to ask one question, stream the answer and send small batches.
+
+It exists because the three conversations of this room (conntrack, nfacct, addresses) need no more, while importing any
+part of pyroute2 costs 23 MB and 0.13 s (0.9.7, measured), and decoding an entry with its parsers costs 30 times what a
+look at the bytes does. It must not grow into a library: no message classes, no event loop, no multicast groups.
+
+Format: netlink(7); include/uapi/linux/netlink.h, include/uapi/linux/netfilter/nfnetlink.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+NETLINK_ROUTE = 0
+NETLINK_NETFILTER = 12
+
+NLM_F_REQUEST = 0x1
+NLM_F_ACK = 0x4
+NLM_F_EXCL = 0x200
+NLM_F_CREATE = 0x400
+NLM_F_DUMP = 0x300
+
+NLMSG_ERROR = 2
+NLMSG_DONE = 3
+
+NLA_F_NESTED = 0x8000
+NLA_TYPE_MASK = 0x3FFF
+
+HEADER = struct.Struct("=IHHII")
+_LENGTH_TYPE = struct.Struct("=IH")
+_ATTRIBUTE = struct.Struct("=HH")
+_ERROR = struct.Struct("=i")
+
+# The kernel fills up to 32 KiB of a dump at once if the reader's buffer is that large (net/netlink/af_netlink.c).
+BUFFER_SIZE = 65536
+TIMEOUT = 10.0
+"""Seconds after which a silent kernel is an error: without a timeout a lost answer would hang the caller's thread."""
+
+
+def attribute(kind: int, payload: bytes) -> bytes:
+    """Encode one attribute, padded to four bytes."""
+    return _ATTRIBUTE.pack(4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
+
+
+def nested(kind: int, *children: bytes) -> bytes:
+    """Encode an attribute that holds attributes."""
+    return attribute(kind | NLA_F_NESTED, b"".join(children))
+
+
+def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
+    """Encode one message; ``body`` is the family header and the attributes."""
+    return HEADER.pack(HEADER.size + len(body), kind, flags | NLM_F_REQUEST, sequence, 0) + body
+
+
+def nfgen(family: int, resource: int = 0) -> bytes:
+    """Encode struct nfgenmsg, which heads every nfnetlink message."""
+    return struct.pack(">BBH", family, 0, resource)
+
+
+def attributes(buffer: bytes | bytearray, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (type, start, end) of the payload of each attribute between two offsets; stops at a malformed one."""
+    while start + 4 <= end:
+        length, kind = _ATTRIBUTE.unpack_from(buffer, start)
+        if length < 4 or start + length > end:
+            return
+        yield kind & NLA_TYPE_MASK, start + 4, start + length
+        start += (length + 3) & ~3
+
+
+class NetlinkSocket:
+    """One conversation at a time, in the network namespace of the thread that opened it. Not for use by two threads."""
+
+    def __init__(self, protocol: int, *, timeout: float = TIMEOUT) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
+        self._socket.settimeout(timeout)
+        self._buffer = bytearray(BUFFER_SIZE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def _receive(self) -> tuple[bytearray, int]:
+        count, _, flags, _ = self._socket.recvmsg_into([self._buffer])
+        if flags & socket.MSG_TRUNC:
+            raise OSError(errno.EMSGSIZE, "netlink message larger than the buffer")
+        return self._buffer, count
+
+    def dump(self, kind: int, body: bytes) -> Iterator[tuple[bytearray, int]]:
+        """Ask for a dump and yield (buffer, filled) for each datagram of the answer.
+
+        The buffer is used again for the next datagram, so memory stays the same however long the answer is. Messages of
+        type NLMSG_DONE end the iteration and are still in the last buffer: skip types that were not asked for. Raises
+        OSError with the kernel's errno.
+        """
+        self._socket.send(message(kind, NLM_F_DUMP, body))
+        while True:
+            buffer, filled = self._receive()
+            finished = self._end_of_dump(buffer, filled)
+            yield buffer, filled
+            if finished:
+                return
+
+    @staticmethod
+    def _end_of_dump(buffer: bytearray, filled: int) -> bool:
+        # DONE comes last, alone or behind the last entries, so only headers are walked. An error comes alone.
+        offset = 0
+        while offset + HEADER.size <= filled:
+            length, kind = _LENGTH_TYPE.unpack_from(buffer, offset)
+            if kind in (NLMSG_ERROR, NLMSG_DONE):
+                (code,) = _ERROR.unpack_from(buffer, offset + HEADER.size) if length >= HEADER.size + 4 else (0,)
+                if code < 0:
+                    raise OSError(-code, os.strerror(-code))
+                return True
+            if length < HEADER.size:
+                raise OSError(errno.EBADMSG, "malformed netlink message")
+            offset += (length + 3) & ~3
+        return False
+
+    def request(self, messages: list[bytes]) -> list[int]:
+        """Send messages in one go and return the errno of each (0: done), in order.
+
+        Every message must carry NLM_F_ACK. Keep it to some 64 at once: the answers wait in the socket's receive buffer.
+        """
+        self._socket.send(b"".join(messages))
+        codes: list[int] = []
+        while len(codes) < len(messages):
+            buffer, filled = self._receive()
+            offset = 0
+            while offset + HEADER.size <= filled:
+                length, kind = _LENGTH_TYPE.unpack_from(buffer, offset)
+                if kind == NLMSG_ERROR:
+                    codes.append(-_ERROR.unpack_from(buffer, offset + HEADER.size)[0])
+                if length < HEADER.size:
+                    raise OSError(errno.EBADMSG, "malformed netlink message")
+                offset += (length + 3) & ~3
+        return codes
