@@ -1,8 +1,8 @@
 """Options: everything the daemon can be told, as frozen values.
 
-Two ways lead here (a KubeProxyConfiguration document, or flags) and both end in this one form, so that nothing behind it
-knows which was used. Defaults are those of kube-proxy 1.36 (pkg/proxy/apis/config/v1alpha1/defaults.go). Durations are
-float seconds.
+Two ways lead here (a KubeProxyConfiguration document, or flags) and both end in this one form, so that nothing behind
+it knows which was used. Defaults are those of kube-proxy 1.36 (pkg/proxy/apis/config/v1alpha1/defaults.go). Durations
+are float seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ class ClientOptions:
     master: str = ""
     qps: float = 5.0
     burst: int = 10
+    accept_content_types: str = ""
+    content_type: str = "application/vnd.kubernetes.protobuf"
+    """Both content types are read and written back; answers are always asked for as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,10 @@ class LoggingOptions:
 
     format: str = ""
     verbosity: int = 0
+    flush_frequency: float = 5.0
+    """Read and written back; nothing is buffered here."""
+    vmodule: tuple[tuple[str, int], ...] = ()
+    """Pairs of file pattern and verbosity, read and written back: the patterns name kube-proxy's own files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,9 @@ class Options:
     feature_gates: dict[str, bool] = field(default_factory=dict)
     show_hidden_metrics_for_version: str = ""
     ipvs: dict[str, object] = field(default_factory=dict)
-    """Read and kept only to be written back by --write-config-to and /configz."""
+    """Read and kept only to be written back by --write-config-to and /configz; keys are the document's."""
+    unused: dict[str, object] = field(default_factory=dict)
+    """What else is only written back (nftables, winkernel, log streams), by path in the document."""
     # What kube-proxy does not have:
     manifests: tuple[str, ...] = ()
     """Files or folders that take the API server's place."""

@@ -1,0 +1,138 @@
+"""Read KubeProxyConfiguration documents (kubeproxy.config.k8s.io/v1alpha1) into Options.
+
+Strict first, lenient after: what kube-proxy would only complain about (unknown fields, fields given twice) is a note,
+what it could not use is an error, and all errors are reported at once. ``null`` and absent are the same; whether a zero
+means the default is a matter of each setting. Nothing here logs or looks at the machine, except that `read_document`
+opens one file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pykubeproxy.config import addresses, kinds
+from pykubeproxy.config.notes import Note
+from pykubeproxy.config.options import Options
+from pykubeproxy.config.settings import BY_DOCUMENT, SETTINGS, default_of, get, with_values
+from pykubeproxy.config.validate import find_problems, shown
+from pykubeproxy.config.yamltree import read_yaml
+from pykubeproxy.errors import ConfigurationError
+
+API_VERSION = "kubeproxy.config.k8s.io/v1alpha1"
+KIND = "KubeProxyConfiguration"
+
+_GROUPS = frozenset(path[:index] for path in BY_DOCUMENT for index, letter in enumerate(path) if letter == ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A document's Options, and what is worth logging about it."""
+
+    options: Options
+    notes: tuple[Note, ...]
+
+
+def read_document(path: str) -> Loaded:
+    """Load the file at ``path``. Raises ConfigurationError, each problem headed by the path."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: is not UTF-8 text") from error
+    try:
+        return load_document(text)
+    except ConfigurationError as error:
+        raise ConfigurationError([f"{path}: {problem}" for problem in error.problems]) from error
+
+
+def load_document(text: str) -> Loaded:
+    """Turn a document's text into Options. Raises ConfigurationError that names every faulty field and its value."""
+    root, notes = read_yaml(text)
+    if not isinstance(root, dict):
+        raise ConfigurationError(f"a {KIND} document must be a mapping, not {kinds.kind_of_json(root)}")
+    problems = [
+        f"{key}: {shown(root.get(key))} must be {wanted}"
+        for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
+        if root.get(key) != wanted
+    ]
+    if problems:  # another kind of document: its fields would only add noise
+        raise ConfigurationError(problems)
+    del root["apiVersion"], root["kind"]
+
+    given: dict[str, object] = {}
+    _collect(root, "", given, problems, notes)
+    values, unreadable = _read_values(given)
+    notes += settle_mode(values)
+    if addresses.family_of(str(values.get("bind_address", ""))) == 6:
+        values = {"healthz_bind_address": "[::]:10256", "metrics_bind_address": "[::1]:10249", **values}
+    if "cluster_cidrs" in unreadable and values.get("detect_local_mode", "ClusterCIDR") != "ClusterCIDR":
+        notes.append(Note("config field ignored in this detectLocalMode", {"problem": unreadable.pop("cluster_cidrs")}))
+    options = with_values(Options(), values)
+    problems += unreadable.values()
+    problems += find_problems(options, lambda setting: setting.document, unreadable.keys())
+    if problems:
+        raise ConfigurationError(problems)
+    notes += note_without_effect(options)
+    return Loaded(options, tuple(notes))
+
+
+def settle_mode(values: dict[str, object]) -> list[Note]:
+    """Replace another proxy mode by iptables in ``values`` (by option path), and say so.
+
+    A document made for nftables mode leaves node ports to the primary addresses when it names none; that stays, or
+    switching to this program would open ports on addresses that nobody meant to serve.
+    """
+    mode = values.get("mode")
+    if mode not in ("ipvs", "nftables"):
+        return []
+    del values["mode"]
+    if mode == "nftables" and not values.get("nodeport_addresses"):
+        values["nodeport_addresses"] = (addresses.PRIMARY,)
+    return [Note("proxy mode not supported, using iptables", {"mode": mode})]
+
+
+def note_without_effect(options: Options) -> list[Note]:
+    """Return the one note that names what is set and changes nothing in this program; none if nothing is."""
+    ignored = {
+        setting.document or f"--{setting.flag}": setting.kind.to_document(value)
+        for setting in SETTINGS
+        if not setting.has_effect and setting.is_reported
+        if (value := get(options, setting)) not in (default_of(setting), setting.kind.zero)
+    }
+    return [Note("config fields without effect here", {"fields": ignored})] if ignored else []
+
+
+def _collect(
+    mapping: dict[str, object], prefix: str, given: dict[str, object], problems: list[str], notes: list[Note]
+) -> None:
+    """Sort a mapping's entries into ``given`` (by document path); null is as good as absent."""
+    for key, value in mapping.items():
+        path = f"{prefix}{key}"
+        if path in BY_DOCUMENT:
+            if value is not None:
+                given[path] = value
+        elif path not in _GROUPS:
+            notes.append(Note("unknown config field", {"field": path, "value": shown(value)}))
+        elif isinstance(value, dict):
+            _collect(value, f"{path}.", given, problems, notes)
+        elif value is not None:
+            problems.append(f"{path}: {shown(value)} must be a mapping, not {kinds.kind_of_json(value)}")
+
+
+def _read_values(given: dict[str, object]) -> tuple[dict[str, object], dict[str, str]]:
+    """Return values by option path, and one line for each that cannot be read, by option path."""
+    values: dict[str, object] = {}
+    unreadable: dict[str, str] = {}
+    for path, raw in given.items():
+        setting = BY_DOCUMENT[path]
+        try:
+            value = setting.kind.from_document(raw)
+        except ValueError as error:
+            unreadable[setting.option] = f"{path}: {shown(raw)} {error}"
+            continue
+        is_unset = setting.zero_is_default and value == setting.kind.zero
+        if not is_unset and ("/" not in setting.option or value != setting.default):
+            values[setting.option] = value
+    return values, unreadable
