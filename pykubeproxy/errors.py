@@ -5,7 +5,9 @@ PykubeproxyError
 ├── ConfigurationError    a configuration document that does not load or validate (exit 2)
 ├── EnvironmentProblem    the machine lacks something: rights, a program, a kernel feature (exit 1)
 ├── ApiError              the API server answered something that cannot be used
-│   └── GoneError         410: the resource version is too old, list again
+│   ├── GoneError         410: the resource version is too old, list again
+│   ├── SilentError       nothing came within the read timeout on a connection that stands
+│   └── StreamError       what came cannot be read, so something may have been missed: list again
 └── NetfilterError        reading or writing the kernel's rules failed
     ├── LockBusyError     another program holds the xtables lock; nothing else may be concluded
     ├── UnreadableTable   the save output of a table cannot be trusted
@@ -52,6 +54,14 @@ class ApiError(PykubeproxyError):
 
 class GoneError(ApiError):
     """The asked resource version has been compacted away (410): list again."""
+
+
+class SilentError(ApiError):
+    """The API server let the read timeout pass without a byte, on a connection that stands."""
+
+
+class StreamError(ApiError):
+    """What came on a watch or as a list cannot be read, so that something may have been missed: list again."""
 
 
 class NetfilterError(PykubeproxyError):

@@ -1,0 +1,504 @@
+"""The API server, as far as a service proxy needs it: lists, watches, and posting Events.
+
+The only module that imports ``kubernetes``, which does configuration, TLS, tokens and proxies. That import costs about
+0.2 s and 36 MB whatever is taken from it, so import this module only where an API server is really used. It must not
+decode objects, retry (but once, for a rotated token) or sleep: that is the reflector's business.
+
+The client library's Watch, informer and models are left alone: no read timeout, no back-off, 30 times the cost.
+What it reads once and we read again: the token file (at each request: kubelet replaces it about hourly), the
+kubeconfig, CA and client certificate (by their stat, and after a 401). CA files are loaded for each new connection.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import structlog
+import yaml
+from kubernetes.client import Configuration
+from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.config.incluster_config import InClusterConfigLoader
+from urllib3 import BaseHTTPResponse
+from urllib3.exceptions import HTTPError, MaxRetryError, ReadTimeoutError
+
+from pykubeproxy import __version__
+from pykubeproxy.config.options import ClientOptions
+from pykubeproxy.errors import ApiError, ConfigurationError, GoneError, SilentError, StreamError
+from pykubeproxy.watch.decode import decode_status
+from pykubeproxy.watch.reflector import excerpt, status_error
+from pykubeproxy.watch.source import Resource
+
+log = structlog.get_logger(__name__)
+
+PATHS: dict[Resource, str] = {
+    "services": "/api/v1/services",
+    "endpointslices": "/apis/discovery.k8s.io/v1/endpointslices",
+    "nodes": "/api/v1/nodes",
+}
+CONNECT_TIMEOUT = 10.0
+LIST_TIMEOUT = 60.0
+"""Seconds between two pieces of a list: the server itself gives a request up after 60 s."""
+MAX_LINE = 32 << 20
+"""Bytes of one watch event. etcd refuses objects over 1.5 MiB, so more is no event but a fault."""
+_CHUNK = 64 << 10
+_MAX_REFUSAL = 64 << 10
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+SOCKET_OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    # What is sent and not acknowledged, a keepalive probe included, ends the connection after 30 s.
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """One reading of the configuration. ``configuration`` is the library's, ready for a connection pool."""
+
+    configuration: Configuration
+    token_file: str
+    files: tuple[str, ...]
+    """Files that the configuration was made of, the token file excepted."""
+    stamp: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    what: str
+    """Names the request in errors."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    read_timeout: float = LIST_TIMEOUT
+
+
+class Access:
+    """Where the API server is and who we are: read from files, and read again when they change.
+
+    Threads: any; one lock.
+    """
+
+    def __init__(
+        self, options: ClientOptions, *, environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
+    ) -> None:
+        """Read the configuration; raises ConfigurationError when it is missing or makes no sense."""
+        self._options = options
+        self._environ = environ
+        self._service_account = service_account
+        self._lock = threading.Lock()
+        self._token = ""
+        self._settings = self._read()
+        self.generation = 0
+        """Counts readings: a session makes its connections anew when it has moved on."""
+
+    @property
+    def server(self) -> str:
+        """The server's URL."""
+        return str(self._settings.configuration.host).rstrip("/")
+
+    def current(self) -> tuple[int, Configuration]:
+        """Return the configuration, read again if its files have changed, and its generation."""
+        with self._lock:
+            if _stamp(self._settings.files) != self._settings.stamp:
+                self._reload()
+            return self.generation, self._settings.configuration
+
+    def reload(self) -> None:
+        """Read everything again: the server does not know us any more."""
+        with self._lock:
+            self._reload()
+
+    def authorization(self) -> str | None:
+        """Return the Authorization header. A token file is read at each call; if that fails its last content holds."""
+        with self._lock:
+            settings = self._settings
+            if not settings.token_file:
+                value = settings.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+                return str(value).strip() if value else None
+            try:
+                token = Path(settings.token_file).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                log.warning("token file unreadable, last token used", file=settings.token_file, error=str(error))
+                token = ""
+            self._token = token or self._token
+            return f"Bearer {self._token}" if self._token else None
+
+    def _reload(self) -> None:
+        try:
+            self._settings = self._read()
+        except ConfigurationError as error:
+            # Half-written perhaps; what was read before may still work, and the files are looked at again next time.
+            log.warning("API client configuration cannot be read, the last one is used", error=str(error))
+        else:
+            self.generation += 1
+            log.info("API client configuration read", server=self.server)
+
+    def _read(self) -> _Settings:
+        configuration = Configuration()
+        token_file = ""
+        files: tuple[str, ...] = ()
+        try:
+            if self._options.kubeconfig:
+                token_file, files = self._from_kubeconfig(configuration)
+            elif not self._options.master:
+                token_file, files = self._from_cluster(configuration)
+        except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            where = f"kubeconfig {self._options.kubeconfig}" if self._options.kubeconfig else "in-cluster configuration"
+            said = " ".join(str(error).split()) or type(error).__name__
+            hint = "" if self._options.kubeconfig else " (outside a cluster give --kubeconfig or --master)"
+            raise ConfigurationError(f"{where}: {said}{hint}") from error
+        if self._options.master:
+            master = self._options.master
+            configuration.host = (master if "://" in master else f"http://{master}").rstrip("/")
+        if not urlsplit(configuration.host).hostname:
+            raise ConfigurationError(f"the API server's address {configuration.host!r} is no URL")
+        configuration.retries = False
+        configuration.socket_options = SOCKET_OPTIONS
+        configuration.connection_pool_maxsize = 1
+        certificates = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+        files = (*files, *(str(file) for file in certificates if file))
+        return _Settings(configuration, token_file, files, _stamp(files))
+
+    def _from_kubeconfig(self, configuration: Configuration) -> tuple[str, tuple[str, ...]]:
+        path = Path(self._options.kubeconfig)
+        with path.open(encoding="utf-8") as file:
+            document = yaml.safe_load(file)
+        load_kube_config(  # type: ignore[no-untyped-call]
+            str(path), client_configuration=configuration, persist_config=False
+        )
+        cluster, user = _active(document)
+        if cluster.get("proxy-url"):
+            configuration.no_proxy = ""  # a proxy that is named for this cluster is meant for it
+        if not cluster.get("server") and not self._options.master:
+            raise ConfigurationError(f"kubeconfig {path}: the current context's cluster has no server")
+        token_file = user.get("tokenFile")
+        if not token_file:
+            return "", (str(path),)
+        self._token = (
+            user.get("token") or ""
+        )  # as in client-go: the file counts, the token is for when it is unreadable
+        return str(path.parent / token_file), (str(path),)
+
+    def _from_cluster(self, configuration: Configuration) -> tuple[str, tuple[str, ...]]:
+        token_file = str(self._service_account / "token")
+        loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+            token_file, str(self._service_account / "ca.crt"), try_refresh_token=False, environ=self._environ
+        )
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+        return token_file, ()
+
+
+def _active(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return cluster and user of a kubeconfig's current context, as far as they are there."""
+
+    def find(section: str, name: object) -> dict[str, Any]:
+        for entry in document.get(section) or ():
+            if entry.get("name") == name:
+                return entry.get(section.removesuffix("s")) or {}
+        return {}
+
+    context = find("contexts", document.get("current-context"))
+    return find("clusters", context.get("cluster")), find("users", context.get("user"))
+
+
+def _stamp(files: tuple[str, ...]) -> tuple[object, ...]:
+    def one(file: str) -> object:
+        try:
+            found = os.stat(file)  # noqa: PTH116 - follows the links of a ConfigMap or Secret volume
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    return tuple(one(file) for file in files)
+
+
+class ApiClient:
+    """The API server. Hands out sessions, one for each thread that talks to it; posts Events on one of its own."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._own = ApiSession(access)
+
+    @property
+    def server(self) -> str:
+        """The server's URL."""
+        return self._access.server
+
+    @property
+    def server_host(self) -> str:
+        """Host name or address of the server: a ClusterIP here means that we reach the server through our own rules."""
+        return urlsplit(self.server).hostname or ""
+
+    def session(self) -> ApiSession:
+        """Return a new connection's worth of client."""
+        return ApiSession(self._access)
+
+    def post_event(self, event: Mapping[str, Any]) -> None:
+        """Create a core/v1 Event in the namespace that its metadata names. One thread at a time; raises ApiError."""
+        namespace = event["metadata"]["namespace"]
+        self._own.send("POST", f"/api/v1/namespaces/{namespace}/events", event)
+
+    def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        """Merge ``patch`` into an Event that exists. One thread at a time; raises ApiError."""
+        self._own.send("PATCH", f"/api/v1/namespaces/{namespace}/events/{name}", patch)
+
+    def close(self) -> None:
+        """End calls in progress on the own connection. Sessions are closed by those who asked for them."""
+        self._own.abort()
+        self._own.close()
+
+
+def connect(
+    options: ClientOptions, *, environ: Mapping[str, str] | None = None, service_account: Path = SERVICE_ACCOUNT
+) -> ApiClient:
+    """Read the configuration as kube-proxy does: --kubeconfig and --master, or neither for in-cluster.
+
+    Nothing is sent. Raises ConfigurationError.
+    """
+    return ApiClient(
+        Access(options, environ=os.environ if environ is None else environ, service_account=service_account)
+    )
+
+
+class ApiSession:
+    """One connection to the API server, kept open between requests. One thread uses it; any may abort it.
+
+    Implements :class:`pykubeproxy.watch.reflector.Session`.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._aborted = False
+        self._generation = -1
+        self._rest: RESTClientObject | None = None
+
+    def list(self, resource: Resource, params: Mapping[str, str]) -> bytearray:
+        """Return the body of a list."""
+        request = _Request(
+            "GET",
+            PATHS[resource],
+            f"list {resource}",
+            params,
+            headers={"Accept-Encoding": "gzip"},  # the server uses it above 128 KiB: a tenth of the bytes
+        )
+        response = self._accepted(request)
+        body = bytearray()
+        with _Reading(response, request.what):
+            while chunk := response.read(_CHUNK):
+                body += chunk
+        return body
+
+    def watch(self, resource: Resource, params: Mapping[str, str], *, read_timeout: float) -> WatchStream:
+        """Begin a watch; return once the server has accepted it. Lines that exceed 32 MiB are a StreamError."""
+        request = _Request(
+            "GET",
+            PATHS[resource],
+            f"watch {resource}",
+            params,
+            headers={"Accept-Encoding": "identity"},
+            read_timeout=read_timeout,
+        )
+        return WatchStream(self._accepted(request), request.what)
+
+    def send(self, method: str, path: str, body: Mapping[str, Any]) -> None:
+        """Send a JSON document; the answer is dropped."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = _Request(method, path, f"{method} {path}", headers={"Content-Type": kind}, body=body)
+        response = self._accepted(request)
+        with _Reading(response, request.what):
+            while response.read(_CHUNK):
+                pass
+
+    def abort(self) -> None:
+        """Make the request in progress, and all later ones, fail at once."""
+        with self._lock:
+            self._aborted = True
+            open_now = list(self._sockets)
+        for sock in open_now:
+            _shut(sock)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            rest, self._rest = self._rest, None
+        if rest is not None:
+            rest.close()
+
+    def _accepted(self, request: _Request) -> BaseHTTPResponse:
+        """Return the response to a request that the server accepts; raise ApiError or GoneError otherwise."""
+        used = self._access.authorization()
+        response = self._send(request, used)
+        if response.status == 401:
+            # The token was replaced, or the client certificate behind a kept connection: read all again, try once.
+            unauthorized = _refused(request.what, response)
+            self._access.reload()
+            self.close()
+            now = self._access.authorization()
+            if now == used and not self._access.current()[1].cert_file:
+                raise unauthorized
+            response = self._send(request, now)
+        if not 200 <= response.status <= 299:
+            raise _refused(request.what, response)
+        return response
+
+    def _send(self, request: _Request, authorization: str | None) -> BaseHTTPResponse:
+        rest, host = self._client()
+        headers = {"Accept": "application/json", "User-Agent": f"pykubeproxy/{__version__}", **request.headers}
+        if authorization:
+            headers["Authorization"] = authorization
+        query = f"?{urlencode(request.params)}" if request.params else ""
+        try:
+            answer = rest.request(  # type: ignore[no-untyped-call]
+                request.method,
+                host + request.path + query,
+                headers=headers,
+                body=request.body,
+                _request_timeout=(CONNECT_TIMEOUT, request.read_timeout),
+            )
+        except (HTTPError, ApiException, HTTPException, OSError, ValueError) as error:
+            raise _transport_error(request.what, error) from error
+        response: BaseHTTPResponse = answer.response
+        return response
+
+    def _client(self) -> tuple[RESTClientObject, str]:
+        generation, configuration = self._access.current()
+        with self._lock:
+            if self._aborted:
+                raise ApiError("the client is stopped")
+            if self._rest is None or generation != self._generation:
+                if self._rest is not None:
+                    self._rest.close()
+                self._rest = RESTClientObject(configuration)
+                manager = self._rest.pool_manager
+                manager.pool_classes_by_scheme = {
+                    scheme: _noticing(pool, self._notice) for scheme, pool in manager.pool_classes_by_scheme.items()
+                }
+                self._generation = generation
+            return self._rest, configuration.host.rstrip("/")
+
+    def _notice(self, sock: socket.socket) -> None:
+        with self._lock:
+            self._sockets.add(sock)
+            aborted = self._aborted
+        if aborted:
+            _shut(sock)
+
+
+def _noticing(pool: Any, notice: Callable[[socket.socket], None]) -> Any:
+    """Derive a pool whose connections tell their sockets, so that another thread can shut them."""
+
+    def connect(self: Any) -> None:
+        pool.ConnectionCls.connect(self)
+        notice(self.sock)
+
+    connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"connect": connect})
+    return type(pool.__name__, (pool,), {"ConnectionCls": connection})
+
+
+def _refused(what: str, response: BaseHTTPResponse) -> ApiError:
+    error: ApiError | None = None
+    with suppress(ApiError), _Reading(response, what):
+        body = response.read(_MAX_REFUSAL)
+        error = refusal(what, response.status, response.reason or "", response.headers.get("Retry-After"), body)
+        if len(body) == _MAX_REFUSAL:
+            raise ApiError(what)  # there is more to come: the connection cannot be used again
+    return error or ApiError(f"{what}: {response.status} {response.reason}", code=response.status)
+
+
+def refusal(what: str, code: int, reason: str, retry_after: str | None, body: bytes) -> ApiError:
+    """Turn an HTTP answer that is no success into an error; its body is a Status, or anything that a proxy may say."""
+    status = decode_status(body)
+    said = status_error(status, f"{code} {reason}: {excerpt(body)}".rstrip(": "))
+    seconds = said.retry_after
+    if retry_after is not None and retry_after.strip().isdigit():
+        seconds = float(retry_after)
+    is_gone = code == 410 or isinstance(said, GoneError)
+    text = str(said) if str(code) in str(said) else f"{code} {said}"
+    return (GoneError if is_gone else ApiError)(f"{what}: {text}", code=code, retry_after=seconds)
+
+
+def _transport_error(what: str, error: Exception) -> ApiError:
+    cause: BaseException = error
+    while isinstance(cause, MaxRetryError) and cause.reason is not None:
+        cause = cause.reason
+    if isinstance(cause, ReadTimeoutError):
+        return SilentError(f"{what}: the server let the read timeout pass without a byte")
+    said = cause.reason if isinstance(cause, ApiException) else str(cause)
+    return ApiError(f"{what}: {' '.join(str(said).split()) or type(cause).__name__}")
+
+
+def _shut(sock: Any) -> None:
+    sock = getattr(sock, "socket", sock)  # TLS within a TLS proxy
+    with suppress(OSError, TypeError):
+        # Not SSLSocket's own shutdown: that takes the TLS state away from under the thread that is reading.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+class _Reading:
+    """Reads one response: maps failures, and gives the connection back if it was read to its end, else closes it."""
+
+    def __init__(self, response: BaseHTTPResponse, what: str) -> None:
+        self._response = response
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._response.release_conn()
+            return
+        self._response.close()
+        if isinstance(error, HTTPError | HTTPException | OSError | ValueError):
+            raise _transport_error(self._what, error) from error
+
+
+class WatchStream:
+    """The lines of an accepted watch. Bytes are cut at line ends only, so no character is ever torn."""
+
+    def __init__(self, response: BaseHTTPResponse, what: str) -> None:
+        self._response = response
+        self._what = what
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield lines; a last one without a line end was cut off and is dropped. Raises ApiError and its kinds."""
+        return self._lines()
+
+    def _lines(self) -> Iterator[bytes]:
+        pending = bytearray()
+        with _Reading(self._response, self._what):
+            while chunk := self._response.read1(_CHUNK):
+                seen = len(pending)
+                pending += chunk
+                if b"\n" not in chunk:
+                    if len(pending) > MAX_LINE:
+                        raise StreamError(f"{self._what}: an event is longer than {MAX_LINE >> 20} MiB")
+                    continue
+                end = pending.rindex(b"\n", seen)
+                whole, pending = pending[:end], pending[end + 1 :]
+                yield from bytes(whole).split(b"\n")
+
+    def close(self) -> None:
+        """Close the connection unless the stream was read to its end, in which case it has been given back."""
+        self._response.close()

@@ -1,0 +1,551 @@
+"""Services, EndpointSlices and Nodes from files, in place of an API server.
+
+It exists for --dry-run, for tests, and for nodes that get their objects by other ways. What an API server would do to a
+hand-written object (default fields, kube-proxy's selectors) is done here; what it would allocate (a cluster IP, a node
+port) cannot be, and is named. Reading is pure but for opening files: problems come back as values, one line each.
+It must not decide what an invalid address or port means: that is the model's business, as for objects from a server.
+
+Following (:class:`ManifestSource`): files are looked at by their stat, twice a second. That notices edits, renames and
+the symlink swap of a ConfigMap alike, and needs no inotify instance, which busy nodes run out of. A file that is
+written in place, or is new in a folder, is taken once two looks in a row found it the same, so that a half-written one
+is not seen. A file that does not parse keeps its last good content. Before each file has been read once, nothing is
+handed over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+import yaml
+
+from pykubeproxy.watch.decode import KINDS, bad_object, describe, plain, trim
+from pykubeproxy.watch.objects import EndpointSlice, KubeObject, Node, Service
+from pykubeproxy.watch.reflector import is_selected
+from pykubeproxy.watch.source import Handler, Handlers, Resource, WatchStatus
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubeObject)
+
+POLL_INTERVAL = 0.5
+"""Seconds between two looks at the files."""
+SETTLE_INTERVAL = 0.2
+"""The same while a change waits to be confirmed by a second look."""
+SUFFIXES = (".yaml", ".yml", ".json")
+"""What is read of a folder; its hidden files and its folders are not."""
+
+_GROUPS: dict[str, tuple[type[KubeObject], str]] = {
+    "Service": (Service, "v1"),
+    "EndpointSlice": (EndpointSlice, "discovery.k8s.io/v1"),
+    "Node": (Node, "v1"),
+}
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML as Kubernetes reads it: a time stays text. libyaml's parser where PyYAML was built with it (ten times)."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+Key = tuple[str, str]
+
+
+class ManifestError(ValueError):
+    """A file that cannot be read or parsed; ``str()`` is one line that names file and line."""
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What one file holds. ``unreadable`` names the objects in it that do not decode."""
+
+    services: dict[Key, Service] = field(default_factory=dict)
+    slices: dict[Key, EndpointSlice] = field(default_factory=dict)
+    nodes: dict[Key, Node] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    unreadable: list[tuple[str, Key]] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Kinds that are not ours, and how often they came."""
+
+    def table(self, kind: str) -> dict[Key, Any]:
+        """Return the objects of a kind."""
+        tables: dict[str, dict[Key, Any]] = {"Service": self.services, "EndpointSlice": self.slices, "Node": self.nodes}
+        return tables[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObjects:
+    """What all manifests together hold, selected as kube-proxy's selectors would; ``problems`` are one line each."""
+
+    services: list[Service]
+    slices: list[EndpointSlice]
+    nodes: list[Node]
+    problems: list[str]
+
+
+def load(paths: Sequence[str]) -> ClusterObjects:
+    """Read files and folders once. What cannot be read or decoded is a problem, never an exception."""
+    manifests: dict[str, Manifest] = {}
+    problems: list[str] = []
+    for path in paths:
+        try:
+            files = list(files_of(path))
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
+            continue
+        if not files:
+            problems.append(f"{path}: no manifests in this folder ({', '.join('*' + suffix for suffix in SUFFIXES)})")
+        for file in files:
+            try:
+                manifests[file] = parse(Path(file).read_bytes(), file)
+            except OSError as error:
+                problems.append(f"{file}: {error.strerror}")
+            except ManifestError as error:
+                problems.append(str(error))
+    merged = merge(manifests)
+    return ClusterObjects(merged.services, merged.slices, merged.nodes, problems + merged.problems)
+
+
+def files_of(path: str) -> Iterator[str]:
+    """Yield the manifest files that a path stands for: itself, or a folder's in the order of their names."""
+    where = Path(path)
+    if not stat.S_ISDIR(where.stat().st_mode):
+        yield path
+        return
+    for entry in sorted(where.iterdir()):
+        if entry.suffix in SUFFIXES and not entry.name.startswith(".") and not entry.is_dir():
+            yield str(entry)
+
+
+def merge(manifests: Mapping[str, Manifest]) -> ClusterObjects:
+    """Put files together in their order; of an object that comes twice the later one counts, and a problem says so."""
+    problems: list[str] = []
+    found: dict[str, dict[Key, KubeObject]] = {}
+    for kind in _GROUPS:
+        origin: dict[Key, str] = {}
+        objects = found[kind] = {}
+        for file, manifest in manifests.items():
+            for key, obj in manifest.table(kind).items():
+                if key in origin:
+                    problems.append(
+                        f"{file}: {describe(kind, *key)} is also in {origin[key]}; the one in {file} counts"
+                    )
+                origin[key] = file
+                objects[key] = obj
+    return ClusterObjects(
+        services=_selected(found["Service"]),
+        slices=_selected(found["EndpointSlice"]),
+        nodes=_selected(found["Node"]),
+        problems=[problem for manifest in manifests.values() for problem in manifest.problems] + problems,
+    )
+
+
+def _selected(objects: Mapping[Key, Any]) -> list[Any]:
+    return [obj for obj in objects.values() if is_selected(obj, "")]
+
+
+def parse(data: bytes, file: str) -> Manifest:
+    """Read one file's content: JSON or YAML, one document or many, objects or Lists of them, nested or not.
+
+    Raises ManifestError when it is neither; a single bad object is a problem of the result.
+    """
+    manifest = Manifest()
+    for tree, line in _documents(data, file):
+        _collect(manifest, file, tree, line)
+    return manifest
+
+
+def _documents(data: bytes, file: str) -> Iterator[tuple[Any, int]]:
+    """Yield each document with the line that it begins in."""
+    if data.lstrip()[:1] in (b"{", b"["):
+        try:
+            yield msgspec.json.decode(data), 1
+        except msgspec.DecodeError:
+            yield from _more_json(data, file)
+        return
+    loader = _Loader(data)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            yield loader.construct_document(node), node.start_mark.line + 1
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{file}:{mark.line + 1}" if mark else file
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        raise ManifestError(f"{where}: no YAML: {' '.join(said.split())}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ManifestError(f"{file}: no YAML: {' '.join(str(error).split())}") from error
+    finally:
+        loader.dispose()
+
+
+def _more_json(data: bytes, file: str) -> Iterator[tuple[Any, int]]:
+    """Read JSON documents that follow each other, or YAML that merely begins like JSON."""
+    try:
+        text = data.decode("utf-8")
+        decoder = json.JSONDecoder()
+        found: list[tuple[Any, int]] = []
+        at = 0
+        while at < len(text):
+            tree, end = decoder.raw_decode(text, at)
+            found.append((tree, text.count("\n", 0, at) + 1))
+            at = end + len(text[end:]) - len(text[end:].lstrip())
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{file}: no UTF-8: {error.reason} at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        try:
+            yield from ((tree, 1) for tree in yaml.load_all(data, _Loader))
+        except yaml.YAMLError:
+            raise ManifestError(f"{file}:{error.lineno}: no JSON: {error.msg} (column {error.colno})") from error
+    else:
+        yield from found
+
+
+def _collect(
+    manifest: Manifest, file: str, tree: Any, line: int, *, list_kind: str = "", list_version: str = ""
+) -> None:
+    """Sort a document, or an item of a List, into ``manifest``. Items of a ServiceList carry no kind of their own."""
+    if tree is None:
+        return
+    if not isinstance(tree, dict):
+        manifest.problems.append(f"{file}:{line}: a document is no object but {_type_name(tree)}")
+        return
+    kind = tree.get("kind") or list_kind
+    version = tree.get("apiVersion") or list_version
+    if not isinstance(kind, str) or not kind:
+        manifest.problems.append(f"{file}:{line}: an object has no kind")
+    elif kind == "List" or (kind.endswith("List") and isinstance(tree.get("items"), list)):
+        items = tree.get("items") or ()
+        if not isinstance(items, list | tuple):
+            manifest.problems.append(f"{file}:{line}: items: expected array, got {_type_name(items)}")
+            return
+        item_kind, item_version = ("", "") if kind == "List" else (kind.removesuffix("List"), version)
+        for item in items:
+            _collect(manifest, file, item, line, list_kind=item_kind, list_version=item_version)
+    elif kind not in _GROUPS or (version and version != _GROUPS[kind][1]):
+        name = f"{version} {kind}".strip()
+        manifest.skipped[name] = manifest.skipped.get(name, 0) + 1
+    else:
+        _decode(manifest, file, tree, line, kind)
+
+
+def _decode(manifest: Manifest, file: str, tree: dict[str, Any], line: int, kind: str) -> None:
+    try:
+        obj: Any = msgspec.convert(tree, _GROUPS[kind][0])
+        problems = list(default(obj))
+    except msgspec.ValidationError as error:
+        bad = bad_object(_GROUPS[kind][0], tree, plain(error))
+        manifest.problems.append(f"{file}:{line}: {bad}; its last known state stays")
+        if bad.name is not None:
+            namespace = bad.namespace or ("" if kind == "Node" else "default")
+            manifest.unreadable.append((kind, (namespace, bad.name)))
+        return
+    key = (obj.metadata.namespace, obj.metadata.name)
+    if not obj.metadata.name:
+        manifest.problems.append(f"{file}:{line}: {kind}: metadata.name: is missing")
+        return
+    table = manifest.table(kind)
+    named = f"{file}:{line}: {describe(kind, *key)}"
+    manifest.problems += (f"{named}: {problem}" for problem in problems)
+    if key in table:
+        manifest.problems.append(f"{named}: comes twice in this file, the later one counts")
+    trim((obj,))
+    table[key] = obj
+
+
+def _type_name(value: object) -> str:
+    return {list: "array", str: "str", bool: "bool"}.get(type(value), type(value).__name__)
+
+
+def default(obj: KubeObject) -> Iterator[str]:
+    """Fill in what an API server would fill in; yield what it would have allocated, or not have accepted.
+
+    Source: pkg/apis/core/v1/defaults.go, pkg/apis/discovery/v1/defaults.go and pkg/registry/core/service of 1.36.
+    """
+    if isinstance(obj, Node):
+        obj.metadata.namespace = ""
+        return
+    obj.metadata.namespace = obj.metadata.namespace or "default"
+    if isinstance(obj, EndpointSlice):
+        for port in obj.ports or ():
+            port.protocol = port.protocol or "TCP"
+            port.name = port.name or ""
+        if not obj.address_type:
+            yield "addressType: is missing (IPv4 or IPv6)"
+    else:
+        yield from _default_service(obj)
+
+
+def _default_service(service: Service) -> Iterator[str]:
+    spec = service.spec
+    if spec is None:
+        yield "spec: is missing"
+        return
+    spec.type = spec.type or "ClusterIP"
+    is_external = spec.type in ("NodePort", "LoadBalancer")
+    for index, port in enumerate(spec.ports or ()):
+        port.protocol = port.protocol or "TCP"
+        if spec.type == "NodePort" and not port.node_port:
+            yield f"spec.ports[{index}].nodePort: is missing, and there is no API server to allocate one"
+    if spec.type == "ExternalName":
+        return
+    spec.session_affinity = spec.session_affinity or "None"
+    spec.internal_traffic_policy = spec.internal_traffic_policy or "Cluster"
+    if is_external or spec.external_ips:
+        spec.external_traffic_policy = spec.external_traffic_policy or "Cluster"
+    if not spec.cluster_ip and spec.cluster_ips:
+        spec.cluster_ip = spec.cluster_ips[0]
+    if not spec.cluster_ip:
+        yield "spec.clusterIP: is missing, and there is no API server to allocate one"
+        return
+    spec.cluster_ips = spec.cluster_ips or [spec.cluster_ip]
+    if spec.ip_families is None and spec.cluster_ip != "None":
+        spec.ip_families = list(_families(spec.cluster_ips))
+
+
+def _families(addresses: Iterable[str]) -> Iterator[str]:
+    for address in addresses:
+        try:
+            yield f"IPv{ip_address(address).version}"
+        except ValueError:
+            continue  # the model names it
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of one file while it is followed."""
+
+    stamp: tuple[int, ...] | None = None
+    """Of the content that was read last, good or not."""
+    seen: tuple[int, ...] | None = None
+    """At the last look, while it differs from ``stamp``."""
+    manifest: Manifest | None = None
+    """The last good content."""
+    fault: str = ""
+    """Why the present content is not used."""
+    missing: int = 0
+    """Looks in a row that did not find it in its folder."""
+
+
+class ManifestSource:
+    """Files and folders as a source: read, handed over whole, then followed. One thread for all resources.
+
+    ``sleep`` returns early once the source is told to stop; ``on_crash`` gets what escapes the loop.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        handlers: Handlers,
+        *,
+        node_name: str = "",
+        on_crash: Callable[[BaseException], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        self._paths = tuple(paths)
+        self._node_name = node_name
+        self._on_crash = on_crash
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._sleep = sleep or self._stopping.wait
+        self._files: dict[str, _File] = {}
+        self._listings: dict[str, tuple[str, ...]] = {}
+        self._path_faults: dict[str, str] = {}
+        self._problems: set[str] = set()
+        self._deliveries: tuple[_Delivery[Any], ...] = (
+            _Delivery("services", handlers.services, clock),
+            _Delivery("endpointslices", handlers.endpointslices, clock),
+            _Delivery("nodes", handlers.nodes, clock),
+        )
+        self._thread = threading.Thread(target=self._main, name="manifests", daemon=True)
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether all files have been read once and handed over."""
+        return all(delivery.status.has_synced for delivery in self._deliveries)
+
+    @property
+    def statuses(self) -> Mapping[Resource, WatchStatus]:
+        """The health of each resource; ``consecutive_failures`` counts the paths that cannot be used at present."""
+        return {delivery.status.resource: delivery.status for delivery in self._deliveries}
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """End the thread; wait for it at most ``timeout`` seconds."""
+        self._stopping.set()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _main(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            log.exception("manifests crashed")
+            self._on_crash(error)
+
+    def run(self) -> None:
+        """Look at the files until told to stop."""
+        while not self._stopping.is_set():
+            self.look()
+            self._sleep(SETTLE_INTERVAL if self._is_settling() else POLL_INTERVAL)
+
+    def look(self) -> None:
+        """Look at the files once and hand over what has changed."""
+        listing = [file for path in self._paths for file in self._list(path)]
+        changed = False
+        for file in listing:
+            known = self._files.get(file)
+            if known is None:
+                known = self._files[file] = _File()
+                changed = True
+            known.missing = 0
+            changed |= self._refresh(file, known)
+        for file in [file for file in self._files if file not in set(listing)]:
+            # An editor that saves by renaming leaves a gap: only the second look believes it.
+            self._files[file].missing += 1
+            if self._files[file].missing > 1:
+                log.info("manifest removed", file=file)
+                del self._files[file]
+                changed = True
+        faults = [*self._path_faults.values(), *(known.fault for known in self._files.values() if known.fault)]
+        for delivery in self._deliveries:
+            delivery.looked(faults)
+        is_whole = not self._path_faults and all(known.manifest is not None for known in self._files.values())
+        if (changed and self.has_synced) or (is_whole and not self.has_synced):
+            self._hand_over(listing)
+
+    def _is_settling(self) -> bool:
+        return any(known.seen is not None or known.missing for known in self._files.values())
+
+    def _list(self, path: str) -> tuple[str, ...]:
+        try:
+            found = tuple(files_of(path))
+        except OSError as error:
+            fault = f"{path}: {error.strerror}"
+            if self._path_faults.get(path) != fault:
+                log.warning("manifests not found, the last known objects stay", problem=fault)
+                self._path_faults[path] = fault
+            return self._listings.get(path, ())
+        self._path_faults.pop(path, None)
+        if not found and self._listings.get(path) != found:
+            log.warning("no manifests in this folder", path=path, suffixes=SUFFIXES)
+        self._listings[path] = found
+        return found
+
+    def _refresh(self, file: str, known: _File) -> bool:
+        """Read a file if it has changed; tell whether there is new content."""
+        try:
+            stamp = _stamp(file)
+            if stamp == known.stamp:
+                known.seen = None
+                return False
+            is_replaced = known.stamp is not None and stamp[:2] != known.stamp[:2]
+            is_settled = is_replaced or stamp == known.seen or not self.has_synced
+            manifest = parse(Path(file).read_bytes(), file) if is_settled else None
+            if manifest is None or _stamp(file) != stamp:
+                known.seen = stamp
+                return False
+        except OSError as error:
+            return self._fault(file, known, f"{file}: {error.strerror}")
+        except ManifestError as error:
+            known.stamp, known.seen = stamp, None
+            return self._fault(file, known, str(error))
+        known.stamp, known.seen = stamp, None
+        self._take(file, known, manifest)
+        return True
+
+    def _fault(self, file: str, known: _File, fault: str) -> bool:
+        if fault != known.fault:
+            known.fault = fault
+            stays = "its last good content stays" if known.manifest else "nothing of it is used"
+            log.warning("manifest unusable", file=file, problem=fault, so=stays)
+        return False
+
+    def _take(self, file: str, known: _File, manifest: Manifest) -> None:
+        for kind, key in manifest.unreadable:
+            old = known.manifest.table(kind).get(key) if known.manifest else None
+            if old is not None:
+                manifest.table(kind).setdefault(key, old)
+        for delivery in self._deliveries:
+            delivery.status.bad_objects += sum(kind == delivery.kind for kind, _ in manifest.unreadable)
+        for kind, count in manifest.skipped.items():
+            log.debug("kind skipped", file=file, kind=kind, objects=count)
+        log.info(
+            "manifest read",
+            file=file,
+            services=len(manifest.services),
+            endpointslices=len(manifest.slices),
+            nodes=len(manifest.nodes),
+            skipped=sum(manifest.skipped.values()),
+            problems=len(manifest.problems),
+        )
+        known.manifest = manifest
+        known.fault = ""
+
+    def _hand_over(self, listing: Iterable[str]) -> None:
+        files = {file: self._files[file] for file in listing if file in self._files}
+        merged = merge({file: known.manifest for file, known in files.items() if known.manifest is not None})
+        for problem in merged.problems:
+            if problem not in self._problems:
+                log.warning("manifest problem", problem=problem)
+        self._problems = set(merged.problems)
+        nodes = [node for node in merged.nodes if is_selected(node, self._node_name)]
+        found: tuple[list[Any], ...] = (merged.services, merged.slices, nodes)
+        for delivery, objects in zip(self._deliveries, found, strict=True):
+            delivery.hand_over(objects)
+
+
+class _Delivery(Generic[T]):
+    """What one receiver holds, so that it is told of differences only."""
+
+    def __init__(self, resource: Resource, handler: Handler[T], clock: Callable[[], float]) -> None:
+        self.status = WatchStatus(resource, clock)
+        self.kind = KINDS[resource].__name__
+        self._handler = handler
+        self._clock = clock
+        self._given: dict[Key, T] = {}
+
+    def looked(self, faults: list[str]) -> None:
+        self.status.last_heard_at = self._clock()
+        self.status.consecutive_failures = len(faults)
+        self.status.last_error = faults[0] if faults else ""
+
+    def hand_over(self, objects: Sequence[T]) -> None:
+        given, self._given = self._given, {(obj.metadata.namespace, obj.metadata.name): obj for obj in objects}
+        status = self.status
+        if not status.has_synced:
+            self._handler.replace(objects)
+            status.has_synced = True
+            status.last_list_at = self._clock()
+            return
+        for key, obj in self._given.items():
+            if given.pop(key, None) != obj:
+                self._handler.upsert(obj)
+                status.events += 1
+                status.last_event_at = self._clock()
+        for namespace, name in given:
+            self._handler.delete(namespace, name)
+            status.events += 1
+            status.last_event_at = self._clock()
+
+
+def _stamp(file: str) -> tuple[int, ...]:
+    found = os.stat(file)  # noqa: PTH116 - follows the symlinks of a ConfigMap volume
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

@@ -1,0 +1,591 @@
+"""One resource of an API server, kept up to date in a handler: list, watch, and again after anything that goes wrong.
+
+It exists because the client library's informer has no has-synced, no back-off, no bookmarks and no read timeout.
+Deciding (:class:`WatchDriver`, :class:`Backoff`, the selectors) is pure and apart from the loop that reads and sleeps
+(:class:`Reflector`). It must not know HTTP or the client library: it speaks to a :class:`Session`.
+
+How it behaves, and why:
+
+* The first list asks for resourceVersion 0: any version will do, so the server answers from its watch cache, whole.
+* A list after a lost version asks for none: a consistent read, in pages, and never for a version that was refused.
+* A watch that ends, is cut or falls silent goes on from the last version that was seen. A new list comes only after
+  "410 Gone" (as HTTP status or as an ERROR event), after a line that cannot be read, and when two watches running heard
+  nothing at all: the server may have been restored to an older state, in which our version lies in its future.
+* Every failure waits: exponential with jitter, to 30 s; only a minute of healthy watching starts it over. A watch that
+  the server ends in good order is no failure, but watches begin at least a second apart.
+* An object that does not decode is named and counted; what its receiver knows of it stays.
+"""
+
+from __future__ import annotations
+
+import random as randomness
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from pykubeproxy.errors import ApiError, GoneError, SilentError, StreamError
+from pykubeproxy.watch.decode import (
+    BadObject,
+    ObjectDecoder,
+    Status,
+    UndecodableError,
+    decode_status,
+    decoder_of,
+    plain,
+)
+from pykubeproxy.watch.objects import KubeObject, Node, Service
+from pykubeproxy.watch.source import Handler, Handlers, Resource, WatchStatus
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubeObject)
+
+PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
+HEADLESS_LABEL = "service.kubernetes.io/headless"
+
+READ_TIMEOUT = 90.0
+"""Seconds of silence after which a watch is given up: bookmarks come every 60 s."""
+WATCH_SECONDS = (300, 600)
+"""How long the server is asked to keep a watch open, at random, so that a cluster's nodes do not reconnect together."""
+PAGE = 500
+HEALTHY_AFTER = 60.0
+"""Seconds of watching after which failures are forgotten."""
+WATCH_INTERVAL = 1.0
+"""Seconds between the beginnings of two watches, when the first ended in good order."""
+MAX_RETRY_AFTER = 120.0
+"""The longest Retry-After that is honoured: a mistaken one must not blind the node."""
+
+
+class Stream(Protocol):
+    """An accepted watch."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the lines without their line ends; a last one that is cut off is not yielded."""
+
+    def close(self) -> None:
+        """Give the connection back, or close it when there is more to come."""
+
+
+class Session(Protocol):
+    """What a reflector needs of an API client: its own connection. Failures are ApiError and its kinds."""
+
+    def list(self, resource: Resource, params: Mapping[str, str]) -> bytes | bytearray:
+        """Return the body of a list."""
+
+    def watch(self, resource: Resource, params: Mapping[str, str], *, read_timeout: float) -> Stream:
+        """Begin a watch; return once the server has accepted it."""
+
+    def abort(self) -> None:
+        """Make calls in progress, also in other threads, and later ones fail at once."""
+
+    def close(self) -> None:
+        """Give up the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selectors:
+    """What of a resource is asked for; ``field`` is left out where a server refuses it."""
+
+    label: str = ""
+    field: str = ""
+
+
+def selectors_of(resource: Resource, node_name: str) -> Selectors:
+    """Return kube-proxy's selectors (pkg/proxy/config and cmd/kube-proxy/app/server.go)."""
+    match resource:
+        case "services":
+            return Selectors(f"!{PROXY_NAME_LABEL}", "spec.clusterIP!=None")
+        case "endpointslices":
+            return Selectors(f"!{HEADLESS_LABEL}")
+        case "nodes":
+            return Selectors(field=f"metadata.name={node_name}")
+
+
+def is_selected(obj: KubeObject, node_name: str) -> bool:
+    """Tell locally what the selectors ask of the server; an empty ``node_name`` takes every Node."""
+    labels = obj.metadata.labels
+    if isinstance(obj, Service):
+        if obj.spec is not None and obj.spec.cluster_ip == "None":
+            return False
+        return not labels or PROXY_NAME_LABEL not in labels
+    if isinstance(obj, Node):
+        return not node_name or obj.metadata.name == node_name
+    return not labels or HEADLESS_LABEL not in labels
+
+
+class Backoff:
+    """How long to wait after the n-th failure: exponential, half of it at random, to a ceiling."""
+
+    def __init__(self, random: Callable[[], float], *, first: float = 1.0, ceiling: float = 30.0) -> None:
+        self._random = random
+        self._first = first
+        self._ceiling = ceiling
+        self.failures = 0
+
+    def next(self) -> float:
+        """Count a failure and return the seconds to wait."""
+        full = min(self._ceiling, self._first * 2.0 ** min(self.failures, 16))
+        self.failures += 1
+        return full * (0.5 + 0.5 * self._random())
+
+    def reset(self) -> None:
+        """Forget the failures."""
+        self.failures = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert(Generic[T]):
+    """An added or modified object."""
+
+    obj: T
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A deleted object, or one that stopped matching the selectors."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """A sign of life that carries a version."""
+
+
+class _Line(msgspec.Struct):
+    type: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_NAMED = msgspec.json.Decoder(_Named)
+
+Event = Upsert[T] | Delete | Bookmark | BadObject | ApiError
+
+
+class WatchDriver(Generic[T]):
+    """A watch's lines into events, remembering the version to go on from. Pure: it never raises, reads or sleeps.
+
+    An ApiError that comes back (GoneError for 410 in any form) ends the watch; a BadObject does not.
+    """
+
+    def __init__(self, decoder: ObjectDecoder[T], version: str) -> None:
+        self._decoder = decoder
+        self.version = version
+        """The last version that the server named. Opaque: it is handed back, never compared."""
+
+    def feed(self, line: bytes | bytearray) -> Event[T] | None:
+        """Take one line; an empty one is None."""
+        if not line.strip():
+            return None
+        try:
+            event = _LINE.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return StreamError(f"a watch line cannot be read ({plain(error)}): {excerpt(line)}")
+        result: Event[T]
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                result = self._changed(event.object)
+            case "DELETED":
+                result = self._deleted(event.object)
+            case "BOOKMARK":
+                result = self._bookmark(event.object)
+            case "ERROR":
+                result = status_error(decode_status(event.object), excerpt(event.object))
+            case unknown:
+                result = StreamError(f"a watch event has the unknown type {unknown[:40]!r}")
+        return result
+
+    def _changed(self, raw: msgspec.Raw) -> Event[T]:
+        obj = self._decoder.decode_one(raw)
+        if isinstance(obj, BadObject):
+            self._see(obj.resource_version)
+            return obj
+        self._see(obj.metadata.resource_version)
+        return Upsert(obj)
+
+    def _deleted(self, raw: msgspec.Raw) -> Event[T]:
+        # Only the name counts: a Service that never decoded must still be deletable.
+        try:
+            meta = _NAMED.decode(raw).metadata
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            bad = self._decoder.decode_one(raw)
+            if isinstance(bad, BadObject):
+                self._see(bad.resource_version)
+                return bad
+            return StreamError(f"a DELETED event cannot be read: {plain(error)}")
+        self._see(meta.resource_version)
+        if not meta.name:
+            return BadObject(
+                self._decoder.kind.__name__, None, None, "", "metadata.name: is missing in a DELETED event"
+            )
+        return Delete(meta.namespace, meta.name)
+
+    def _bookmark(self, raw: msgspec.Raw) -> Event[T]:
+        try:
+            self._see(_NAMED.decode(raw).metadata.resource_version)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return StreamError(f"a BOOKMARK event cannot be read: {plain(error)}")
+        return Bookmark()
+
+    def _see(self, version: str) -> None:
+        if version:
+            self.version = version
+
+
+def status_error(status: Status | None, otherwise: str) -> ApiError:
+    """Turn a Status into the error that it means: GoneError for 410, which comes with or without reason or code."""
+    if status is None or not (status.message or status.reason or status.code):
+        return ApiError(otherwise)
+    retry_after = status.details.retry_after_seconds if status.details else None
+    said = " ".join(f"{status.code or ''} {status.reason}".split())
+    message = ": ".join(part for part in (said, " ".join(status.message.split())[:500]) if part)
+    is_gone = (
+        status.code == 410
+        or status.reason in ("Expired", "Gone")
+        or (status.code == 0 and status.message.startswith("too old resource version"))
+    )
+    return (GoneError if is_gone else ApiError)(message, code=status.code, retry_after=retry_after)
+
+
+def excerpt(data: bytes | bytearray | msgspec.Raw) -> str:
+    """Return the beginning of a document for a log line."""
+    text = bytes(data[:120] if isinstance(data, bytes | bytearray) else memoryview(data)[:120])
+    return text.decode("utf-8", "replace")
+
+
+class Reflector(Generic[T]):
+    """The loop of one resource: list, watch, hand over, wait. One thread, one connection.
+
+    ``sleep`` returns early once the reflector is told to stop; ``on_crash`` gets what escapes the loop, be it a bug
+    here or an exception of the handler: a resource that is no longer followed must not go unnoticed.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        session: Session,
+        handler: Handler[T],
+        *,
+        node_name: str = "",
+        on_crash: Callable[[BaseException], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] | None = None,
+        random: Callable[[], float] = randomness.random,
+    ) -> None:
+        self.status = WatchStatus(resource, clock)
+        self._resource = resource
+        self._session = session
+        self._handler = handler
+        self._node_name = node_name
+        self._on_crash = on_crash
+        self._clock = clock
+        self._random = random
+        self._stopping = threading.Event()
+        self._sleep = sleep or self._stopping.wait
+        self._decoder: ObjectDecoder[T] = decoder_of(resource)
+        self._selectors = selectors_of(resource, node_name)
+        self._backoff = Backoff(random)
+        self._version: str | None = None
+        """Where the next watch goes on; None: list first."""
+        self._silent_watches = 0
+        self._known: set[tuple[str, str]] = set()
+        """What the receiver holds: needed when a list holds objects that do not decode, whose old state shall stay."""
+        self._thread = threading.Thread(target=self._main, name=f"watch-{resource}", daemon=True)
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether a whole list has been handed over."""
+        return self.status.has_synced
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """End the loop: wake it if it sleeps, cut its connection if it reads. Waits at most ``timeout`` seconds."""
+        self._stopping.set()
+        self._session.abort()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _main(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # handed on, whatever it is
+            log.exception("watch crashed", resource=self._resource)
+            self._on_crash(error)
+        finally:
+            self._session.close()
+
+    def run(self) -> None:
+        """Follow the resource until told to stop. ApiErrors are dealt with here; anything else escapes."""
+        while not self._stopping.is_set():
+            try:
+                if self._version is None:
+                    self._list()
+                delay = self._watch()
+            except ApiError as error:
+                if self._stopping.is_set():
+                    break
+                delay = self._failed(error)
+            if delay > 0:
+                self._sleep(delay)
+
+    # -- listing
+
+    def _list(self) -> None:
+        objects, bad, version = self._all_pages()
+        if not version:
+            raise StreamError(f"the list of {self._resource} carries no resourceVersion")
+        selected = [obj for obj in objects if is_selected(obj, self._node_name)]
+        for one in bad:
+            self._note_bad(one)
+        self._hand_over(selected, bad)
+        status = self.status
+        if status.has_synced:
+            status.relists += 1
+        status.last_list_at = status.last_heard_at = self._clock()
+        status.has_synced = True
+        self._version = version
+        self._silent_watches = 0
+        log.info("listed", resource=self._resource, objects=len(selected), bad=len(bad), version=version)
+
+    def _all_pages(self) -> tuple[list[T], list[BadObject], str]:
+        # From the watch cache at first, all in one answer; from etcd later, in pages.
+        in_pages = self.status.has_synced
+        while True:
+            base = {"limit": str(PAGE)} if in_pages else {} if self.status.has_synced else {"resourceVersion": "0"}
+            try:
+                return self._pages(base)
+            except GoneError:
+                # The continue token outlived its version: all in one answer, then, since that cannot expire halfway.
+                if not in_pages:
+                    raise
+                in_pages = False
+
+    def _pages(self, base: dict[str, str]) -> tuple[list[T], list[BadObject], str]:
+        objects: list[T] = []
+        bad: list[BadObject] = []
+        token = ""
+        while True:
+            more = {"continue": token} if token else {}
+            try:
+                body = self._session.list(self._resource, {**self._selected(), **base, **more})
+            except ApiError as error:
+                if token or not self._drop_field_selector(error):
+                    raise
+                continue
+            try:
+                page = self._decoder.decode_list(body)
+            except UndecodableError as error:
+                raise StreamError(str(error)) from error
+            del body  # a large cluster's list is tens of megabytes: not two at a time
+            objects += page.objects
+            bad += page.bad
+            token = page.continue_token
+            if not token:
+                return objects, bad, page.resource_version
+
+    def _hand_over(self, objects: Sequence[T], bad: list[BadObject]) -> None:
+        keys = {(obj.metadata.namespace, obj.metadata.name) for obj in objects}
+        kept = self._known & {(one.namespace or "", one.name or "") for one in bad}
+        if kept:
+            for obj in objects:
+                self._handler.upsert(obj)
+            for namespace, name in self._known - keys - kept:
+                self._handler.delete(namespace, name)
+        else:
+            self._handler.replace(objects)
+        self._known = keys | kept
+
+    def _selected(self) -> dict[str, str]:
+        params = {}
+        if self._selectors.label:
+            params["labelSelector"] = self._selectors.label
+        if self._selectors.field:
+            params["fieldSelector"] = self._selectors.field
+        return params
+
+    def _drop_field_selector(self, error: ApiError) -> bool:
+        """Tell whether to try again without the field selector: some servers know no selectable field of Services."""
+        if error.code != 400 or not self._selectors.field:
+            return False
+        log.warning("field selector refused, filtering here", resource=self._resource, error=str(error))
+        self._selectors = Selectors(self._selectors.label)
+        return True
+
+    # -- watching
+
+    def _watch(self) -> float:
+        """Watch until the server ends it in good order; return the seconds to wait before the next one."""
+        started = self._clock()
+        low, high = WATCH_SECONDS
+        params = self._selected() | {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version or "",
+            "timeoutSeconds": str(low + int(self._random() * (high - low))),
+        }
+        try:
+            stream = self._session.watch(self._resource, params, read_timeout=READ_TIMEOUT)
+        except ApiError as error:
+            if self._drop_field_selector(error):
+                return 0.0
+            if error.code == 400:
+                self._version = None
+            raise
+        self.status.last_heard_at = self._clock()
+        events = self.status.events
+        try:
+            with closing(stream):
+                self._follow(stream, started)
+        except SilentError:
+            # A server that sends no bookmarks, a dead connection, or a version that the server has not reached.
+            self._silent_watches = self._silent_watches + 1 if self.status.events == events else 0
+            if self._silent_watches > 1:
+                self._version = None
+            raise
+        finally:
+            self.status.reconnects += 1
+        lasted = self._clock() - started
+        if lasted < WATCH_INTERVAL and self.status.events == events:
+            raise ApiError("the server ended the watch at once")
+        self._recovered(started)
+        return max(0.0, WATCH_INTERVAL - lasted)
+
+    def _follow(self, stream: Stream, started: float) -> None:
+        driver = WatchDriver(self._decoder, self._version or "")
+        status = self.status
+        for line in stream:
+            event = driver.feed(line)
+            if event is None:
+                continue
+            if isinstance(event, ApiError):
+                raise event
+            self._take(event)
+            self._version = driver.version
+            status.events += 1
+            status.last_event_at = status.last_heard_at = self._clock()
+            self._recovered(started)
+            if self._stopping.is_set():
+                break
+
+    def _take(self, event: Upsert[T] | Delete | Bookmark | BadObject) -> None:
+        if isinstance(event, Upsert):
+            meta = event.obj.metadata
+            if is_selected(event.obj, self._node_name):
+                self._known.add((meta.namespace, meta.name))
+                self._handler.upsert(event.obj)
+            else:
+                self._forget(meta.namespace, meta.name)
+        elif isinstance(event, Delete):
+            self._forget(event.namespace, event.name)
+        elif isinstance(event, BadObject):
+            self._note_bad(event)
+
+    def _forget(self, namespace: str, name: str) -> None:
+        self._known.discard((namespace, name))
+        self._handler.delete(namespace, name)
+
+    def _note_bad(self, bad: BadObject) -> None:
+        self.status.bad_objects += 1
+        log.warning("object ignored, its last known state stays", resource=self._resource, problem=str(bad))
+
+    # -- failing
+
+    def _recovered(self, started: float) -> None:
+        status = self.status
+        if self._clock() - started >= HEALTHY_AFTER:
+            self._backoff.reset()
+        if status.consecutive_failures:
+            log.info("watch recovered", resource=self._resource, failures=status.consecutive_failures)
+            status.consecutive_failures = 0
+            status.last_error = ""
+
+    def _failed(self, error: ApiError) -> float:
+        """Take note of a failure; return the seconds to wait."""
+        if isinstance(error, GoneError | StreamError):
+            self._version = None
+        # After the read timeout a watch has waited enough; a fault that persists shows at the next connection.
+        has_waited = isinstance(error, SilentError) and self._version is not None
+        delay = self._random() if has_waited else self._backoff.next()
+        if error.retry_after is not None:
+            delay = max(delay, min(error.retry_after, MAX_RETRY_AFTER))
+        status = self.status
+        is_news = str(error) != status.last_error
+        status.consecutive_failures += 1
+        status.last_error = str(error)
+        level = log.warning if is_news else log.debug
+        level(
+            "watch failed",
+            resource=self._resource,
+            error=str(error),
+            failures=status.consecutive_failures,
+            retry_in=round(delay, 1),
+            then="list" if self._version is None else "watch",
+        )
+        return delay
+
+
+class ApiSource:
+    """An API server as a source: the reflectors of Services, EndpointSlices and the own Node, each with its session."""
+
+    def __init__(
+        self,
+        new_session: Callable[[], Session],
+        handlers: Handlers,
+        *,
+        node_name: str,
+        on_crash: Callable[[BaseException], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        by_resource: dict[Resource, Handler[Any]] = {
+            "services": handlers.services,
+            "endpointslices": handlers.endpointslices,
+            "nodes": handlers.nodes,
+        }
+        self._reflectors: dict[Resource, Reflector[Any]] = {
+            resource: Reflector(resource, new_session(), handler, node_name=node_name, on_crash=on_crash, clock=clock)
+            for resource, handler in by_resource.items()
+        }
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether Services and EndpointSlices have been listed. A missing Node is a known state."""
+        return all(self._reflectors[resource].has_synced for resource in ("services", "endpointslices"))
+
+    @property
+    def statuses(self) -> Mapping[Resource, WatchStatus]:
+        """The health of each resource."""
+        return {resource: reflector.status for resource, reflector in self._reflectors.items()}
+
+    def start(self) -> None:
+        """Start the threads."""
+        for reflector in self._reflectors.values():
+            reflector.start()
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """End the threads, all at once; wait for them at most ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        for reflector in self._reflectors.values():
+            reflector.stop(0.0)
+        for reflector in self._reflectors.values():
+            reflector.stop(max(0.0, deadline - time.monotonic()))
