@@ -13,7 +13,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +26,9 @@ NLM_F_EXCL = 0x200
 NLM_F_CREATE = 0x400
 NLM_F_DUMP = 0x300
 
+_SOL_NETLINK = 270
+_NETLINK_CAP_ACK = 10
+
 NLMSG_ERROR = 2
 NLMSG_DONE = 3
 
@@ -36,9 +39,12 @@ HEADER = struct.Struct("=IHHII")
 _LENGTH_TYPE = struct.Struct("=IH")
 _ATTRIBUTE = struct.Struct("=HH")
 _ERROR = struct.Struct("=i")
+_DONE_SIZE = HEADER.size + _ERROR.size
 
 # The kernel fills up to 32 KiB of a dump at once if the reader's buffer is that large (net/netlink/af_netlink.c).
 BUFFER_SIZE = 65536
+SLACK = 512
+"""Bytes behind what a datagram may fill, so that a fixed layout can be laid over a short last message."""
 TIMEOUT = 10.0
 """Seconds after which a silent kernel is an error: without a timeout a lost answer would hang the caller's thread."""
 
@@ -53,7 +59,7 @@ def nested(kind: int, *children: bytes) -> bytes:
     return attribute(kind | NLA_F_NESTED, b"".join(children))
 
 
-def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
+def message(kind: int, flags: int, body: bytes, sequence: int = 0) -> bytes:
     """Encode one message; ``body`` is the family header and the attributes."""
     return HEADER.pack(HEADER.size + len(body), kind, flags | NLM_F_REQUEST, sequence, 0) + body
 
@@ -79,7 +85,10 @@ class NetlinkSocket:
     def __init__(self, protocol: int, *, timeout: float = TIMEOUT) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         self._socket.settimeout(timeout)
-        self._buffer = bytearray(BUFFER_SIZE)
+        # Errors without a copy of the message that caused them.
+        self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
+        self._buffer = bytearray(BUFFER_SIZE + SLACK)
+        self._window = memoryview(self._buffer)[:BUFFER_SIZE]
 
     def __enter__(self) -> Self:
         return self
@@ -90,9 +99,9 @@ class NetlinkSocket:
         self._socket.close()
 
     def _receive(self) -> tuple[bytearray, int]:
-        count, _, flags, _ = self._socket.recvmsg_into([self._buffer])
-        if flags & socket.MSG_TRUNC:
-            raise OSError(errno.EMSGSIZE, "netlink message larger than the buffer")
+        count, _, flags, _ = self._socket.recvmsg_into([self._window])
+        if flags & socket.MSG_TRUNC or count < HEADER.size:
+            raise OSError(errno.EBADMSG, "netlink message cut short")
         return self._buffer, count
 
     def dump(self, kind: int, body: bytes) -> Iterator[tuple[bytearray, int]]:
@@ -112,35 +121,54 @@ class NetlinkSocket:
 
     @staticmethod
     def _end_of_dump(buffer: bytearray, filled: int) -> bool:
-        # DONE comes last, alone or behind the last entries, so only headers are walked. An error comes alone.
+        # An error comes alone. DONE is the last message, alone or behind the last entries, and has a fixed size; only
+        # where the tail looks like one are the headers walked to be sure. Walking always would cost long dumps a tenth.
+        _, kind = _LENGTH_TYPE.unpack_from(buffer, 0)
+        if kind == NLMSG_ERROR:
+            (code,) = _ERROR.unpack_from(buffer, HEADER.size)
+            if code < 0:
+                raise OSError(-code, os.strerror(-code))
+            return True
+        if filled < _DONE_SIZE or _LENGTH_TYPE.unpack_from(buffer, filled - _DONE_SIZE) != (_DONE_SIZE, NLMSG_DONE):
+            return False
         offset = 0
-        while offset + HEADER.size <= filled:
-            length, kind = _LENGTH_TYPE.unpack_from(buffer, offset)
-            if kind in (NLMSG_ERROR, NLMSG_DONE):
-                (code,) = _ERROR.unpack_from(buffer, offset + HEADER.size) if length >= HEADER.size + 4 else (0,)
-                if code < 0:
-                    raise OSError(-code, os.strerror(-code))
-                return True
+        while offset < filled - _DONE_SIZE:
+            length, _ = _LENGTH_TYPE.unpack_from(buffer, offset)
             if length < HEADER.size:
                 raise OSError(errno.EBADMSG, "malformed netlink message")
             offset += (length + 3) & ~3
-        return False
+        if offset != filled - _DONE_SIZE:
+            return False
+        (code,) = _ERROR.unpack_from(buffer, offset + HEADER.size)
+        if code < 0:
+            raise OSError(-code, os.strerror(-code))
+        return True
 
-    def request(self, messages: list[bytes]) -> list[int]:
-        """Send messages in one go and return the errno of each (0: done), in order.
+    def request(self, kind: int, flags: int, bodies: Sequence[bytes]) -> list[int]:
+        """Send messages of one kind in one go and return the errno of each (0: done), in order.
 
-        Every message must carry NLM_F_ACK. Keep it to some 64 at once: the answers wait in the socket's receive buffer.
+        Only the last is acknowledged (the kernel works in order, and errors are always told), which halves the cost of
+        long series. Keep it to some hundred: every error waits in the socket's receive buffer.
         """
-        self._socket.send(b"".join(messages))
-        codes: list[int] = []
-        while len(codes) < len(messages):
+        if not bodies:
+            return []
+        codes = [0] * len(bodies)
+        final = len(bodies) - 1
+        self._socket.send(
+            b"".join(
+                message(kind, flags | NLM_F_ACK if index == final else flags, body, sequence=index)
+                for index, body in enumerate(bodies)
+            )
+        )
+        while True:
             buffer, filled = self._receive()
             offset = 0
             while offset + HEADER.size <= filled:
-                length, kind = _LENGTH_TYPE.unpack_from(buffer, offset)
-                if kind == NLMSG_ERROR:
-                    codes.append(-_ERROR.unpack_from(buffer, offset + HEADER.size)[0])
+                length, answer, _, sequence, _ = HEADER.unpack_from(buffer, offset)
                 if length < HEADER.size:
                     raise OSError(errno.EBADMSG, "malformed netlink message")
+                if answer == NLMSG_ERROR and sequence <= final:
+                    codes[sequence] = -_ERROR.unpack_from(buffer, offset + HEADER.size)[0]
+                    if sequence == final:
+                        return codes
                 offset += (length + 3) & ~3
-        return codes

@@ -21,13 +21,11 @@ import structlog
 from pykubeproxy.node.netlink import (
     HEADER,
     NETLINK_NETFILTER,
-    NLM_F_ACK,
     NLM_F_CREATE,
     NLM_F_EXCL,
     NetlinkSocket,
     attribute,
     attributes,
-    message,
     nfgen,
 )
 
@@ -56,7 +54,7 @@ def _new(name: str) -> bytes:
     encoded = name.encode("ascii") + b"\0"
     if len(encoded) > _NAME_MAX:
         raise ValueError(f"nfacct name {name!r} is longer than {_NAME_MAX - 1} bytes")
-    return message(_NEW, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, nfgen(0) + attribute(_NAME, encoded))
+    return nfgen(0) + attribute(_NAME, encoded)
 
 
 def ensure(names: Iterable[str] = COUNTERS) -> frozenset[str]:
@@ -68,7 +66,7 @@ def ensure(names: Iterable[str] = COUNTERS) -> frozenset[str]:
     try:
         with NetlinkSocket(NETLINK_NETFILTER) as netlink:
             for name in names:
-                (code,) = netlink.request([_new(name)])
+                (code,) = netlink.request(_NEW, NLM_F_CREATE | NLM_F_EXCL, [_new(name)])
                 if code in (0, errno.EEXIST):
                     present.add(name)
                 else:
