@@ -1,0 +1,107 @@
+"""The command line: flags, subcommands, exit codes. Every failure is one clear line on stderr.
+
+Exit status: 0 done, 1 a failure, 2 bad usage or configuration. Heavy modules are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from pykubeproxy import __version__, log
+from pykubeproxy.config.flags import FlagGroup, Invocation, flag_options, resolve
+from pykubeproxy.config.hostname import hostname
+from pykubeproxy.config.notes import log_notes
+from pykubeproxy.config.write import write_config
+from pykubeproxy.errors import ConfigurationError, PykubeproxyError, UsageError
+from pykubeproxy.model.addresses import FAMILIES, Family
+
+EMULATED_VERSION = "v1.36.2"
+"""The Kubernetes release whose kube-proxy this follows."""
+
+
+@click.group(cls=FlagGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@flag_options
+@click.pass_context
+def command(context: click.Context, **values: Any) -> None:
+    """Program Services into this node's iptables, as kube-proxy does.
+
+    Without a command: run the daemon, on an API server (--kubeconfig, or in a pod) or on files (--manifests).
+    """
+    context.obj = values
+    if context.invoked_subcommand is None:
+        _run(values)
+
+
+def _run(values: dict[str, Any]) -> None:
+    log.set_up(quiet=bool(values.get("dry_run")))
+    invocation, notes = resolve(values)
+    options = invocation.options
+    is_quiet = invocation.dry_run or invocation.version
+    log.set_up(style=options.logging.format, verbosity=options.logging.verbosity, quiet=is_quiet)
+    log_notes(notes)
+    if invocation.version:
+        click.echo(f"pykubeproxy {__version__} (follows kube-proxy {EMULATED_VERSION})")
+    elif invocation.write_config_to:
+        write_config(invocation.write_config_to, options)
+    elif invocation.dry_run:
+        _dry_run(invocation)
+    elif invocation.cleanup:
+        from pykubeproxy import daemon  # noqa: PLC0415
+
+        daemon.cleanup(options)
+    elif invocation.init_only:
+        from pykubeproxy import daemon  # noqa: PLC0415
+
+        daemon.initialise(options)
+    else:
+        from pykubeproxy import daemon  # noqa: PLC0415
+
+        sys.exit(daemon.run(invocation, hostname(options, socket.gethostname())))
+
+
+def _dry_run(invocation: Invocation) -> None:
+    from pykubeproxy import daemon, dryrun  # noqa: PLC0415
+
+    options = invocation.options
+    families: tuple[Family, ...] = FAMILIES
+    if invocation.ip_family:
+        families = ("IPv4",) if invocation.ip_family.lower() == "ipv4" else ("IPv6",)
+    name = hostname(options, socket.gethostname())
+    objects = daemon.read_objects(options, name)
+    for document in dryrun.documents(options, objects, name, families):
+        click.echo(document, nl=False)
+
+
+def fail(problem: PykubeproxyError) -> NoReturn:
+    """Print a problem and leave with its exit status; a configuration's problems take one line each."""
+    lines = problem.problems if isinstance(problem, ConfigurationError) else [str(problem)]
+    for line in lines:
+        click.echo(f"pykubeproxy: {line}", err=True)
+    sys.exit(problem.exit_status)
+
+
+def main() -> None:
+    """Entry point of the console scripts."""
+    try:
+        command(prog_name=os.path.basename(sys.argv[0]) or "pykubeproxy", standalone_mode=False)
+    except UsageError as problem:
+        click.echo(f"pykubeproxy: {problem}", err=True)
+        click.echo("See 'pykubeproxy --help' for usage.", err=True)
+        sys.exit(problem.exit_status)
+    except PykubeproxyError as problem:
+        fail(problem)
+    except click.ClickException as problem:
+        click.echo(f"pykubeproxy: {problem.format_message()}", err=True)
+        click.echo("See 'pykubeproxy --help' for usage.", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader (head, less) has enough; not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)

@@ -1,0 +1,38 @@
+"""Logging set-up: structlog on stderr, for people on a terminal, JSON elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+
+LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+
+
+def set_up(*, style: str = "", verbosity: int = 0, quiet: bool = False, stream: TextIO | None = None) -> None:
+    """Configure logging.
+
+    ``style`` is ``json``, ``text``, or "" (text on a terminal, JSON elsewhere). ``verbosity`` is kube-proxy's ``-v``: from 4 on,
+    debug lines are shown. ``quiet`` leaves warnings and errors only, for commands whose output is their answer.
+    """
+    out = stream or sys.stderr
+    as_text = style == "text" if style else out.isatty()
+    level = logging.WARNING if quiet else logging.DEBUG if verbosity >= 4 else logging.INFO
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=out.isatty()) if as_text else structlog.processors.JSONRenderer()
+    )
+    processors: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if not as_text:
+        processors.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,189 @@
+"""Read what stands in the kernel, as chain texts.
+
+``parse`` is pure. ``read`` runs iptables-save for one table at a time and does not trust an exit status of 0: a table with
+native nft rules in it prints one comment line and nothing else. Such a table is unreadable, not empty; then the chains are
+read one by one (see native.py for their names).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from pykubeproxy.errors import EnvironmentProblem, LockBusyError, NetfilterError, UnreadableTable
+from pykubeproxy.netfilter import native
+from pykubeproxy.netfilter.backend import Backend
+from pykubeproxy.netfilter.process import Runner
+from pykubeproxy.netfilter.restore import failure
+from pykubeproxy.rules.names import BUILTIN, FIREWALL, TABLES, is_ours
+from pykubeproxy.rules.ruleset import Ensured, Ruleset
+
+ONE_BY_ONE = 400
+"""Up to this many chains of an unreadable table are read one by one (3 ms each); beyond, they are taken for unknown."""
+UNKNOWN = "# unknown\n"
+"""The text of a chain that exists but could not be read. It equals nothing, so the chain is rewritten."""
+
+_COUNTERS = re.compile(r"^\[\d+:\d+\] ", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class SavedTable:
+    """One table of a save: chain -> text (``-A …`` lines, newline-terminated) of every chain, builtin ones too."""
+
+    chains: dict[str, str] = field(default_factory=dict)
+    policies: dict[str, str] = field(default_factory=dict)
+
+
+def parse(text: str) -> dict[str, SavedTable]:
+    """Parse the output of iptables-save (with or without counters) into tables.
+
+    Raises:
+        UnreadableTable: the output says that a table is incompatible.
+        ValueError: a line that iptables-save does not print.
+
+    """
+    tables: dict[str, SavedTable] = {}
+    table: SavedTable | None = None
+    name = ""
+    lines: list[str] = []
+
+    def close() -> None:
+        if table is not None and name:
+            if name in table.chains and table.chains[name]:
+                # A chain's rules come in one piece in every version known; hold on to them if not.
+                lines.insert(0, table.chains[name].rstrip("\n"))
+            table.chains[name] = "\n".join(lines) + "\n"
+
+    for line in text.split("\n"):
+        head = line[:1]
+        if head == "[":
+            line = line.partition("] ")[2]  # noqa: PLW2901 - the counters in front of a rule
+            head = line[:1]
+        if head == "-":
+            if table is None or not line.startswith("-A "):
+                raise ValueError(f"a line that iptables-save does not print: {line[:120]!r}")
+            end = line.find(" ", 3)
+            chain = line[3:end] if end > 0 else line[3:]
+            if chain != name:
+                close()
+                name, lines = chain, []
+            lines.append(line)
+        elif head == ":":
+            words = line[1:].split()
+            if table is None or len(words) < 2:
+                raise ValueError(f"a line that iptables-save does not print: {line[:120]!r}")
+            table.chains[words[0]] = ""
+            if words[1] != "-":
+                table.policies[words[0]] = words[1]
+        elif head == "*":
+            table = tables.setdefault(line[1:].strip(), SavedTable())
+            name, lines = "", []
+        elif line.startswith("COMMIT"):
+            close()
+            table, name, lines = None, "", []
+        elif head == "#" and "incompatible" in line:
+            raise UnreadableTable(line.lstrip("# "))
+        elif line.strip() and head != "#":
+            raise ValueError(f"a line that iptables-save does not print: {line[:120]!r}")
+    return tables
+
+
+def standing(tables: dict[str, SavedTable]) -> Ruleset:
+    """Return what of a save concerns us: our chains, and every rule of the chains that hold ensured rules."""
+    found = Ruleset()
+    ensured: list[Ensured] = []
+    shared: list[tuple[str, str]] = []
+    for table in TABLES:
+        saved = tables.get(table)
+        if saved is None:
+            continue
+        for chain, text in saved.chains.items():
+            if is_ours(table, chain):
+                found.chains[table][chain] = text
+            elif chain in BUILTIN or chain == FIREWALL:
+                head = len(f"-A {chain} ")
+                ensured += [Ensured(table, chain, line[head:]) for line in text.splitlines()]
+                if chain == FIREWALL:
+                    shared.append((table, chain))
+    found.ensured = tuple(ensured)
+    found.shared_chains = tuple(shared)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read: the ruleset, and the tables that iptables-save could not print, with its words."""
+
+    ruleset: Ruleset
+    unreadable: dict[str, str]
+
+
+class Reader:
+    """Reads one backend and family."""
+
+    def __init__(self, backend: Backend, runner: Runner) -> None:
+        self._backend = backend
+        self._runner = runner
+
+    def save(self, table: str, *, counters: bool = False) -> str:
+        """Return iptables-save's text of one table.
+
+        Raises:
+            UnreadableTable: the table holds native nft rules.
+            LockBusyError, EnvironmentProblem, NetfilterError: as restore.
+
+        """
+        command = self._backend.save_counters(table) if counters else self._backend.save(table)
+        finished = self._runner.run(command, timeout=120.0)
+        text = finished.stdout.decode("utf-8", "surrogateescape")
+        if finished.status != 0:
+            problem = failure(finished, "")
+            if isinstance(problem, LockBusyError | EnvironmentProblem):
+                raise problem
+            raise NetfilterError(f"iptables-save -t {table} failed with status {finished.status}: {finished.complaint}")
+        if "incompatible" in text[:2000] or "incompatible" in finished.complaint:
+            raise UnreadableTable(f"table {table} holds rules that iptables cannot print")
+        if f"*{table}\n" in text and not text.rstrip().rpartition("COMMIT")[1]:
+            raise NetfilterError(f"iptables-save -t {table} ended in the middle")
+        return text
+
+    def read(self) -> Reading:
+        """Read all tables.
+
+        Raises:
+            LockBusyError, EnvironmentProblem, NetfilterError: as restore.
+
+        """
+        tables: dict[str, SavedTable] = {}
+        unreadable: dict[str, str] = {}
+        for table in TABLES:
+            try:
+                tables |= parse(self.save(table))
+            except UnreadableTable as exc:
+                unreadable[table] = str(exc)
+                tables[table] = self._one_by_one(table)
+        return Reading(standing(tables), unreadable)
+
+    def read_chain(self, table: str, chain: str) -> str | None:
+        """Return one chain's text, or None where there is no such chain (or it cannot be printed)."""
+        finished = self._runner.run(self._backend.tool(table, "-S", chain))
+        if finished.status != 0:
+            problem = failure(finished, "")
+            if isinstance(problem, LockBusyError | EnvironmentProblem):
+                raise problem
+            return None
+        lines = finished.stdout.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+        return "".join(line for line in lines if line.startswith("-A "))
+
+    def _one_by_one(self, table: str) -> SavedTable:
+        saved = SavedTable()
+        names = native.chain_names(self._backend.family, table)
+        ours = [name for name in names if is_ours(table, name)]
+        for name in names:
+            if name in BUILTIN or name == FIREWALL:
+                text = self.read_chain(table, name)
+                saved.chains[name] = native.jumps(self._backend.family, table, name) if text is None else text
+            elif name in ours:
+                text = self.read_chain(table, name) if len(ours) <= ONE_BY_ONE else None
+                saved.chains[name] = UNKNOWN if text is None else text
+        return saved

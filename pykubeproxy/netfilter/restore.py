@@ -1,0 +1,57 @@
+"""Apply restore inputs, and tell what a failure means."""
+
+from __future__ import annotations
+
+import re
+
+from pykubeproxy.errors import EnvironmentProblem, LockBusyError, RestoreError
+from pykubeproxy.netfilter.backend import Backend
+from pykubeproxy.netfilter.process import Finished, Runner
+
+_LINE = re.compile(r"line:? (\d+)")
+LOCK_BUSY_STATUS = 4
+"""RESOURCE_PROBLEM: what iptables-legacy-restore exits with when another program holds the lock (also for other trouble)."""
+
+SECONDS_PER_LINE = 0.002
+"""Allowance for the time-out, ten times what was measured for inputs of batch size."""
+
+
+def restore(backend: Backend, runner: Runner, document: str) -> None:
+    """Apply one input.
+
+    Raises:
+        LockBusyError: another program holds the xtables lock; nothing was done.
+        EnvironmentProblem: no rights, or no such program.
+        RestoreError: the input was refused. What of it was applied is unknown: a table at a time is atomic, an input is not.
+        NetfilterError: it did not end in time.
+
+    """
+    limit = 60.0 + SECONDS_PER_LINE * document.count("\n")
+    finished = runner.run(backend.restore(), document.encode(), timeout=limit)
+    if finished.status != 0:
+        raise failure(finished, document)
+
+
+def failure(finished: Finished, document: str) -> Exception:
+    """Return the exception that says what went wrong."""
+    complaint = finished.complaint
+    if "xtables lock" in complaint or "Another app is currently holding" in complaint:
+        if "Can't open" in complaint or "cannot open" in complaint.lower():
+            return EnvironmentProblem(
+                f"the lock file of iptables cannot be opened ({complaint}); "
+                "/run/xtables.lock must be a file (hostPath of type FileOrCreate, not a directory)"
+            )
+        return LockBusyError(f"another program holds the xtables lock ({complaint})")
+    if "Permission denied" in complaint or "you must be root" in complaint or "Operation not permitted" in complaint:
+        return EnvironmentProblem(f"iptables may not write: {complaint}; run as root with CAP_NET_ADMIN and CAP_NET_RAW")
+    match = _LINE.search(complaint)
+    line = int(match[1]) if match else None
+    message = f"iptables-restore failed with status {finished.status}: {complaint or 'no word of why'}"
+    return RestoreError(message, status=finished.status, stderr=complaint, document=document, line=line)
+
+
+def around(document: str, line: int | None, margin: int = 3) -> list[str]:
+    """Return the lines around the refused one, each with its number; the first ones when no line is known."""
+    lines = document.splitlines()
+    start, end = (0, 2 * margin + 1) if line is None else (max(0, line - 1 - margin), line + margin)
+    return [f"{number}: {text}" for number, text in enumerate(lines[start:end], start + 1)]

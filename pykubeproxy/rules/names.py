@@ -1,0 +1,89 @@
+"""Chain names: which are ours, and how a service port's chains are called.
+
+Names and hashes are kube-proxy's (pkg/proxy/iptables/proxier.go): the first 16 characters of the base32 text of a SHA-256, behind
+a prefix, so that a returning kube-proxy finds the chains under the names that it would have chosen itself.
+"""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from hashlib import sha256
+
+from pykubeproxy.model.service import ServicePortName
+
+NAT, FILTER, MANGLE = "nat", "filter", "mangle"
+TABLES = (MANGLE, FILTER, NAT)
+
+SERVICES = "KUBE-SERVICES"
+NODEPORTS = "KUBE-NODEPORTS"
+EXTERNAL_SERVICES = "KUBE-EXTERNAL-SERVICES"
+PROXY_FIREWALL = "KUBE-PROXY-FIREWALL"
+FORWARD = "KUBE-FORWARD"
+FIREWALL = "KUBE-FIREWALL"
+POSTROUTING = "KUBE-POSTROUTING"
+MARK_MASQ = "KUBE-MARK-MASQ"
+CANARY = "KUBE-PROXY-CANARY"
+
+BUILTIN = frozenset(("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"))
+
+STATIC_CHAINS: dict[str, tuple[str, ...]] = {
+    MANGLE: (CANARY,),
+    FILTER: (SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL, CANARY),
+    NAT: (SERVICES, NODEPORTS, POSTROUTING, MARK_MASQ, CANARY),
+}
+"""The chains with fixed names that this program owns, by table. KUBE-FIREWALL is shared with kubelet and not among them."""
+
+_OWNED = {table: frozenset(chains) for table, chains in STATIC_CHAINS.items()}
+SERVICE_PREFIXES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-EXT-")
+DISPATCH_PREFIX = "KUBE-SVC-IP-"
+"""Prefix of the chains of the dispatch tree. It begins as kube-proxy's service chains do, so that kube-proxy collects them."""
+
+UNORDERED = frozenset((SERVICES, NODEPORTS, EXTERNAL_SERVICES, PROXY_FIREWALL))
+"""Chains in which the order of rules that cannot match the same packet is no difference."""
+
+MAX_LENGTH = 28
+"""Longest chain name that iptables takes (XT_EXTENSION_MAXNAMELEN - 1)."""
+
+
+def is_ours(table: str, chain: str) -> bool:
+    """Tell whether a chain belongs to a service proxy of this kind (this program or kube-proxy)."""
+    return chain in _OWNED.get(table, ()) or (table == NAT and chain.startswith(SERVICE_PREFIXES))
+
+
+def short_hash(text: str) -> str:
+    """Return the 16 characters that stand for a text in a chain name."""
+    return b32encode(sha256(text.encode()).digest())[:16].decode()
+
+
+class PortChains:
+    """The chain names of one service port."""
+
+    __slots__ = ("_seed", "_suffix")
+
+    def __init__(self, port: ServicePortName) -> None:
+        self._seed = str(port) + port.protocol.lower()
+        self._suffix = short_hash(self._seed)
+
+    @property
+    def cluster(self) -> str:
+        """Chain that spreads over the endpoints of policy Cluster."""
+        return "KUBE-SVC-" + self._suffix
+
+    @property
+    def local(self) -> str:
+        """Chain that spreads over the endpoints of policy Local."""
+        return "KUBE-SVL-" + self._suffix
+
+    @property
+    def external(self) -> str:
+        """Chain that traffic to external destinations enters."""
+        return "KUBE-EXT-" + self._suffix
+
+    @property
+    def firewall(self) -> str:
+        """Chain that checks load balancer source ranges."""
+        return "KUBE-FW-" + self._suffix
+
+    def endpoint(self, target: str) -> str:
+        """Chain of one endpoint, ``target`` being its ``ip:port`` text."""
+        return "KUBE-SEP-" + short_hash(self._seed + target)

@@ -1,0 +1,245 @@
+"""The desired ruleset of one IP family, kept up to date service by service.
+
+Model: chain texts by table, plus for every service port what it contributed: its own chains, its portals (lines of KUBE-SERVICES
+in nat) and its lines in the other shared chains. An update renders the named services only and exchanges their contributions;
+a shared chain is joined anew only when a contribution to it changed.
+
+Pure: it reads a ClusterState and writes texts, never the kernel. The engine owns one of these for as long as its settings
+stand; when settings change (mark bit, cluster CIDR, zone) all is rendered into a new one, and the difference is found chain
+by chain. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from pykubeproxy.model.endpoint import Endpoint
+from pykubeproxy.model.service import ServiceKey, ServicePort, ServicePortName
+from pykubeproxy.model.state import ClusterState
+from pykubeproxy.model.topology import categorize
+from pykubeproxy.rules.base import ensured_rules, nodeport_jumps, static_chains
+from pykubeproxy.rules.dispatch import Dispatch, FlatDispatch, Rank, TreeDispatch
+from pykubeproxy.rules.names import EXTERNAL_SERVICES, FILTER, FIREWALL, NAT, NODEPORTS, PROXY_FIREWALL, SERVICES
+from pykubeproxy.rules.ruleset import Ruleset, chain_text
+from pykubeproxy.rules.service import Portal, PortRules, render
+from pykubeproxy.rules.settings import LARGE_CLUSTER_ENDPOINTS, RuleSettings
+
+TREE_PORTALS = 500
+"""Portals from which ``auto`` makes KUBE-SERVICES a tree; below half of it, flat again."""
+
+Chain = tuple[str, str]
+"""(table, chain name)"""
+
+_SHARED: tuple[Chain, ...] = (
+    (NAT, NODEPORTS),
+    (FILTER, SERVICES),
+    (FILTER, EXTERNAL_SERVICES),
+    (FILTER, PROXY_FIREWALL),
+    (FILTER, NODEPORTS),
+)
+
+
+class _Contribution(msgspec.Struct, gc=False):
+    """What one rendered service port contributed."""
+
+    rank: Rank
+    chains: tuple[str, ...]
+    portals: tuple[Portal, ...]
+    endpoints: int
+    lacks_internal: bool
+    lacks_external: bool
+
+
+class Desired:
+    """The wanted rules. See the module's docstring."""
+
+    def __init__(self, settings: RuleSettings, *, dispatch: str = "auto") -> None:
+        self.settings = settings
+        self.ruleset = Ruleset(ensured=ensured_rules(settings), shared_chains=((FILTER, FIREWALL),))
+        self.owner: dict[str, ServicePortName] = {}
+        """Which service port a chain in nat belongs to."""
+        self.is_large = False
+        """More than 1,000 endpoints: per-endpoint rules carry no comments."""
+        self._mode = dispatch
+        self._dispatch: Dispatch = TreeDispatch(settings.family) if dispatch == "tree" else FlatDispatch()
+        self._dispatch.set_tail(nodeport_jumps(settings))
+        self._contributions: dict[ServicePortName, _Contribution] = {}
+        self._ports_of: dict[ServiceKey, tuple[ServicePortName, ...]] = {}
+        self._endpoints = 0
+        self._portals = 0
+        self._lines: tuple[dict[Rank, tuple[str, ...]], ...] = tuple({} for _ in _SHARED)
+        self._stale: set[int] = set()
+        self._changed: dict[Chain, None] = {}
+        for table, chains in static_chains(settings).items():
+            for chain, text in chains.items():
+                self._put(table, chain, text)
+        for table, chain in _SHARED:
+            self._put(table, chain, "")
+        self._settle()
+
+    @property
+    def uses_tree(self) -> bool:
+        """Whether KUBE-SERVICES in nat is a tree now."""
+        return isinstance(self._dispatch, TreeDispatch)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many service ports and endpoints (counted per service port) there are."""
+        return len(self._contributions), self._endpoints
+
+    def lacking(self) -> tuple[int, int]:
+        """Return how many service ports have policy Local but no local endpoint: (internal, external)."""
+        found = self._contributions.values()
+        return sum(c.lacks_internal for c in found), sum(c.lacks_external for c in found)
+
+    def update(self, state: ClusterState, keys: Iterable[ServiceKey], *, without: frozenset[ServiceKey] = frozenset()) -> None:
+        """Render these services from the state (the caller holds its lock); those in ``without`` become nothing."""
+        found = [(key, state.ports(key), state.endpoints(key)) for key in keys]
+        count = self._endpoints
+        for key, ports, endpoints in found:
+            count += sum(len(endpoints.get(port.id, ())) for port in ports)
+            count -= sum(self._contributions[name].endpoints for name in self._ports_of.get(key, ()))
+        if (count > LARGE_CLUSTER_ENDPOINTS) != self.is_large:
+            self.is_large = not self.is_large
+            rest = set(state.keys()).difference(key for key, _, _ in found)
+            found += [(key, state.ports(key), state.endpoints(key)) for key in sorted(rest)]
+        for key, ports, endpoints in found:
+            self._put_service(key, () if key in without else ports, endpoints)
+        self._settle()
+
+    def take_changed(self) -> list[Chain]:
+        """Return the chains whose text is new or which are gone since the last call."""
+        changed = list(self._changed)
+        self._changed = {}
+        return changed
+
+    def chains_of(self, key: ServiceKey) -> list[str]:
+        """Return the nat chains of a service."""
+        return [chain for name in self._ports_of.get(key, ()) for chain in self._contributions[name].chains]
+
+    def ports_of(self, key: ServiceKey) -> tuple[ServicePortName, ...]:
+        """Return the rendered ports of a service."""
+        return self._ports_of.get(key, ())
+
+    def service_of_rule(self, rule: str) -> ServiceKey | None:
+        """Return the service that contributed a rule (text behind ``-A CHAIN ``) to a shared chain."""
+        if not rule:
+            return None
+        for name, contribution in self._contributions.items():
+            if any(portal.rule == rule for portal in contribution.portals):
+                return name.key
+            if any(rule in lines.get(contribution.rank, ()) for lines in self._lines):
+                return name.key
+        return None
+
+    # -- inside
+
+    def _put_service(
+        self, key: ServiceKey, ports: tuple[ServicePort, ...], endpoints: dict[ServicePortName, tuple[Endpoint, ...]]
+    ) -> None:
+        names = tuple(port.id for port in ports)
+        for name in self._ports_of.get(key, ()):
+            if name not in names:
+                self._exchange(name, None, None)
+        for port in ports:
+            own = endpoints.get(port.id, ())
+            sorted_out = categorize(own, port, self.settings.here, node_hints=self.settings.uses_node_hints)
+            rules = render(port, sorted_out, self.settings, endpoint_comments=not self.is_large)
+            contribution = _Contribution(
+                Rank(port.created, port.id),
+                tuple(rules.chains),
+                rules.portals,
+                len(own),
+                rules.lacks_internal_endpoints,
+                rules.lacks_external_endpoints,
+            )
+            self._exchange(port.id, contribution, rules)
+        if names:
+            self._ports_of[key] = names
+        else:
+            self._ports_of.pop(key, None)
+
+    def _exchange(self, name: ServicePortName, new: _Contribution | None, rules: PortRules | None) -> None:
+        old = self._contributions.pop(name, None)
+        chains = rules.chains if rules is not None else {}
+        for chain in old.chains if old is not None else ():
+            if chain not in chains:
+                self._drop(NAT, chain)
+                del self.owner[chain]
+        for chain, text in chains.items():
+            self._put(NAT, chain, text)
+            self.owner[chain] = name
+        if old is not None and (new is None or new.rank != old.rank):
+            self._portals -= len(old.portals)
+            self._endpoints -= old.endpoints
+            self._dispatch.update(old.rank, old.portals, ())
+            self._share(old.rank, None)
+            old = None
+        if new is None:
+            return
+        self._contributions[name] = new
+        self._portals += len(new.portals) - (len(old.portals) if old is not None else 0)
+        self._endpoints += new.endpoints - (old.endpoints if old is not None else 0)
+        self._dispatch.update(new.rank, old.portals if old is not None else (), new.portals)
+        self._share(new.rank, rules)
+
+    def _share(self, rank: Rank, rules: PortRules | None) -> None:
+        shared: tuple[tuple[str, ...], ...] = ((),) * len(_SHARED)
+        if rules is not None:
+            shared = (
+                rules.nodeports,
+                rules.filter_services,
+                rules.filter_external,
+                rules.filter_firewall,
+                rules.filter_nodeports,
+            )
+        for index, lines in enumerate(shared):
+            known = self._lines[index]
+            if known.get(rank, ()) == lines:
+                continue
+            if lines:
+                known[rank] = lines
+            else:
+                del known[rank]
+            self._stale.add(index)
+
+    def _settle(self) -> None:
+        for index in sorted(self._stale):
+            table, chain = _SHARED[index]
+            known = self._lines[index]
+            self._put(table, chain, chain_text(chain, [line for rank in sorted(known) for line in known[rank]]))
+        self._stale.clear()
+        if self._mode == "auto" and (
+            self._portals < TREE_PORTALS // 2 if self.uses_tree else self._portals >= TREE_PORTALS
+        ):
+            self._turn()
+        for chain, text in self._dispatch.take_changes().items():
+            if text is None:
+                self._drop(NAT, chain)
+            else:
+                self._put(NAT, chain, text)
+
+    def _turn(self) -> None:
+        """Exchange the tree for the flat form or the other way round."""
+        if isinstance(self._dispatch, TreeDispatch):
+            for chain in self._dispatch.chains():
+                if chain != SERVICES:
+                    self._drop(NAT, chain)
+            self._dispatch = FlatDispatch()
+        else:
+            self._dispatch = TreeDispatch(self.settings.family)
+        self._dispatch.set_tail(nodeport_jumps(self.settings))
+        for contribution in self._contributions.values():
+            self._dispatch.update(contribution.rank, (), contribution.portals)
+
+    def _put(self, table: str, chain: str, text: str) -> None:
+        chains = self.ruleset.chains[table]
+        if chains.get(chain) != text:
+            chains[chain] = text
+            self._changed[table, chain] = None
+
+    def _drop(self, table: str, chain: str) -> None:
+        if self.ruleset.chains[table].pop(chain, None) is not None:
+            self._changed[table, chain] = None

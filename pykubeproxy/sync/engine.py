@@ -1,0 +1,532 @@
+"""The engine: brings the kernel's rules of one IP family to what the cluster's objects mean.
+
+Model. The engine holds what is *wanted* (Desired, a pure value kept up to date service by service) and what is *standing* (a
+Ruleset, or None: unknown). Sources and configuration only mark things dirty. ``sync`` is the only method that touches the
+kernel: render the dirty services, read what stands if that is unknown, compare the chains in question, apply the plan.
+
+Goals, and how each is met:
+1. *Nothing is lost.* Dirty marks are drained into ``wanted``, which stays; chains that may differ from the kernel are forgotten only
+   when a restore that wrote them has succeeded.
+2. *Nothing is written before both lists are in*, and nothing that stands already is written again: the first sync adopts.
+3. *After any failure the kernel's state is unknown*, since an input is atomic a table at a time only: ``standing`` becomes
+   None and the next round reads. A busy lock is not such a failure: nothing was done.
+4. *One bad service never stops the others*: a refused input is bisected by service within the same sync; the culprit becomes
+   nothing (quarantine) until its objects change.
+5. *A crash between any two steps leaves every service working*: the order is the plan's (sync.plan).
+6. *Work per change*: only touched chains are compared, and no save runs unless the state is unknown or a verification is due.
+7. *No war over spelling*: a rule that the kernel prints otherwise than it was written is remembered as equal, logged once.
+
+Threads: ``sync`` is called by one thread (sync.runner). ``configure`` may be called by any.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from pykubeproxy.errors import LockBusyError, NetfilterError, RestoreError
+from pykubeproxy.model.service import ServiceKey
+from pykubeproxy.model.state import ClusterState
+from pykubeproxy.netfilter.backend import Backend
+from pykubeproxy.netfilter.process import Runner
+from pykubeproxy.netfilter.read import Reader
+from pykubeproxy.netfilter.restore import around, restore
+from pykubeproxy.rules.names import NAT, TABLES
+from pykubeproxy.rules.ruleset import Ensured, Ruleset, same_chain
+from pykubeproxy.rules.settings import RuleSettings
+from pykubeproxy.serving.metrics import Metrics
+from pykubeproxy.sync.desired import Chain, Desired
+from pykubeproxy.sync.diff import difference
+from pykubeproxy.sync.plan import Plan, Section, Step, make_plan
+
+log = structlog.get_logger()
+
+NFT_BATCH = 2000
+"""Lines of one input on nft: iptables-nft-restore takes time quadratic in them (docs/benchmarks.md)."""
+ROUNDS = 6
+"""How often one sync starts over (unknown state read again, culprits left out) before it gives up until the retry."""
+MANY_CULPRITS = 8
+"""More refused services than this have a common cause, which bisecting would only hide."""
+
+
+class Reporter(Protocol):
+    """Tells a person (as Kubernetes Events) what the log says."""
+
+    def service(self, key: ServiceKey, reason: str, message: str) -> None:
+        """Report a Warning about a service."""
+
+
+class _Silent:
+    def service(self, key: ServiceKey, reason: str, message: str) -> None:
+        """Report nothing."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one sync did."""
+
+    reason: str
+    is_full: bool = False
+    restores: int = 0
+    bytes: int = 0
+    written: dict[str, int] = field(default_factory=dict)
+    deleted: int = 0
+    drifted: dict[str, int] = field(default_factory=dict)
+    triggers: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def count(self, step: Step, size: int) -> None:
+        """Add one applied step."""
+        self.restores += 1
+        self.bytes += size
+        for section in step.sections:
+            self.written[section.table] = self.written.get(section.table, 0) + len(section.chains)
+            self.deleted += len(section.delete)
+
+
+class Engine:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        backend: Backend,
+        runner: Runner,
+        settings: RuleSettings,
+        *,
+        metrics: Metrics,
+        dispatch: str = "auto",
+        reporter: Reporter | None = None,
+        fingerprint: Callable[[], object | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        batch: int | None = NFT_BATCH,
+    ) -> None:
+        """Make an engine that has not looked at the kernel yet.
+
+        ``fingerprint`` returns a cheap value that changes whenever somebody writes to the kernel's tables, or None where there is
+        no such thing. ``batch`` is used on nft only.
+        """
+        self.state = state
+        self.family = state.family
+        self.reader = Reader(backend, runner)
+        self._backend = backend
+        self._runner = runner
+        self._metrics = metrics
+        self._reporter: Reporter = reporter or _Silent()
+        self._fingerprint = fingerprint
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._batch = batch if backend.kind == "nft" else None
+        self._lock = threading.Lock()
+        self._settings = settings
+        self._dispatch = dispatch
+        self._wanted: Desired | None = None
+        self._standing: Ruleset | None = None
+        self._seen: object | None = None
+        self._touched: set[Chain] = set()
+        self._triggers: list[float] = []
+        self._quarantine: dict[ServiceKey, str] = {}
+        self._unequal: dict[Chain, tuple[str, str]] = {}
+        self._alias: dict[Ensured, str] = {}
+        self._undeletable: set[Chain] = set()
+        self._unreadable: set[str] = set()
+        self.has_synced = False
+        """Whether the kernel has once held the wanted rules."""
+
+    def configure(self, settings: RuleSettings, *, dispatch: str) -> bool:
+        """Exchange the settings; tell whether that changes anything. The next sync renders all services anew."""
+        with self._lock:
+            if settings == self._settings and dispatch == self._dispatch:
+                return False
+            self._settings, self._dispatch = settings, dispatch
+            self._wanted = None
+            return True
+
+    @property
+    def settings(self) -> RuleSettings:
+        """The settings in force."""
+        with self._lock:
+            return self._settings
+
+    @property
+    def wanted(self) -> Desired | None:
+        """What is wanted now (None before the first sync). Read it under the state's lock only."""
+        return self._wanted
+
+    @property
+    def quarantined(self) -> dict[ServiceKey, str]:
+        """The services that are left out, and what the kernel said of each."""
+        return dict(self._quarantine)
+
+    def sync(self, reason: str = "", *, verify: bool = False) -> Outcome | None:
+        """Bring the kernel to what is wanted; return what was done, or None before both lists are in.
+
+        With ``verify`` the standing rules are read again unless the fingerprint says that nobody wrote.
+
+        Raises:
+            LockBusyError: the lock was held throughout; nothing was done.
+            NetfilterError, EnvironmentProblem: not everything could be applied; call again later.
+
+        """
+        if not self.state.has_synced:
+            return None
+        started = self._clock()
+        outcome = Outcome(reason)
+        wanted, outcome.is_full = self._render()
+        try:
+            self._converge(wanted, outcome, verify=verify)
+        except LockBusyError:
+            self._metrics.lock_waits_total.labels(ip_family=self.family).inc()
+            raise
+        finally:
+            outcome.seconds = self._clock() - started
+        self._done(wanted, outcome)
+        return outcome
+
+    # -- rendering
+
+    def _render(self) -> tuple[Desired, bool]:
+        """Render what is dirty; return what is wanted and whether everything was rendered."""
+        with self._lock:
+            settings, dispatch, wanted = self._settings, self._dispatch, self._wanted
+            if wanted is None:
+                wanted = self._wanted = Desired(settings, dispatch=dispatch)
+                is_new = True
+            else:
+                is_new = False
+        with self.state.lock:
+            dirty = self.state.take_dirty()
+            self._triggers += self.state.take_triggers(dirty)
+            for key in dirty:
+                if self._quarantine.pop(key, None) is not None:
+                    log.info("service_retried", family=self.family, service=str(key))
+            keys: Iterable[ServiceKey] = self.state.keys() if is_new else dirty
+            wanted.update(self.state, keys, without=frozenset(self._quarantine))
+        changed = wanted.take_changed()
+        if is_new:
+            self._touched.clear()
+            if self._standing is not None:
+                self._touched.update(
+                    (table, chain)
+                    for table in TABLES
+                    for chain in {**self._standing.chains[table], **wanted.ruleset.chains[table]}
+                )
+        else:
+            self._touched.update(changed)
+        return wanted, is_new
+
+    # -- converging
+
+    def _converge(self, wanted: Desired, outcome: Outcome, *, verify: bool) -> None:
+        check_ensured = outcome.is_full
+        for _ in range(ROUNDS):
+            if self._standing is not None and verify:
+                verify = False
+                if self._has_drifted(outcome):
+                    check_ensured = True
+            standing = self._standing
+            adopted = standing is None
+            if standing is None:
+                standing = self._read(wanted)
+                outcome.is_full = check_ensured = True
+            found = difference(standing, wanted.ruleset, None if adopted else self._touched, ensured=check_ensured)
+            plan = make_plan(found, wanted.owner.get, batch=self._batch)
+            if not plan:
+                break
+            if self._apply(plan, standing, wanted, outcome):
+                if adopted or check_ensured:
+                    self._read_back(found.write, found.ensure)
+                break
+        else:
+            raise NetfilterError(f"the rules did not settle in {ROUNDS} rounds; trying again later")
+        if outcome.restores or self._seen is None:
+            self._seen = self._fingerprint()
+        self._touched.clear()
+
+    def _read(self, wanted: Desired) -> Ruleset:
+        """Read what stands, sharing strings with what is wanted and respecting what is remembered as equal."""
+        reading = self.reader.read()
+        for table, why in reading.unreadable.items():
+            if table not in self._unreadable:
+                self._unreadable.add(table)
+                log.warning("table_unreadable", family=self.family, table=table, why=why, consequence="read chain by chain")
+        self._unreadable.intersection_update(reading.unreadable)
+        standing = reading.ruleset
+        for table in TABLES:
+            have = standing.chains[table]
+            for chain, want in wanted.ruleset.chains[table].items():
+                text = have.get(chain)
+                if text is None:
+                    continue
+                if text == want or self._unequal.get((table, chain)) == (text, want):
+                    have[chain] = want
+        if self._alias:
+            back = {(rule.table, rule.chain, text): rule.rule for rule, text in self._alias.items()}
+            standing.ensured = tuple(
+                rule._replace(rule=back.get((rule.table, rule.chain, rule.rule), rule.rule)) for rule in standing.ensured
+            )
+        self._standing = standing
+        return standing
+
+    def _has_drifted(self, outcome: Outcome) -> bool:
+        """Read again if somebody may have written; forget what stood where it differs. Count the drift."""
+        now = self._fingerprint()
+        if now is not None and now == self._seen:
+            return False
+        old, wanted = self._standing, self._wanted
+        assert old is not None
+        assert wanted is not None
+        fresh = self._read(wanted)
+        self._seen = now
+        for table in TABLES:
+            have, had = fresh.chains[table], old.chains[table]
+            moved = [
+                chain
+                for chain in {**have, **had}
+                if have.get(chain) is not had.get(chain)
+                and (have.get(chain) is None or had.get(chain) is None or not same_chain(chain, have[chain], had[chain]))
+            ]
+            missing = [r for r in wanted.ruleset.ensured if r.table == table and not _stands(r, fresh)]
+            if moved or missing:
+                outcome.drifted[table] = len(moved) + len(missing)
+                self._touched.update((table, chain) for chain in moved)
+                self._metrics.drift_detected_total.labels(table=table, ip_family=self.family).inc(len(moved) + len(missing))
+                log.warning(
+                    "drift",
+                    family=self.family,
+                    table=table,
+                    chains=sorted(moved)[:5],
+                    chain_count=len(moved),
+                    jumps_missing=[f"{r.chain} {r.rule}" for r in missing][:5],
+                )
+        surplus = len(fresh.ensured) != len(old.ensured)
+        return bool(outcome.drifted) or surplus
+
+    def _apply(self, plan: Plan, standing: Ruleset, wanted: Desired, outcome: Outcome) -> bool:
+        """Apply a plan; return False when the state is unknown afterwards and another round must read it."""
+        for step in plan.steps:
+            try:
+                self._restore(step, outcome)
+                applied = step
+            except RestoreError as refused:
+                self._standing = None
+                applied = step.without_deletes()
+                if step.deletes and self._tolerates(applied, outcome):
+                    self._keep_undeletable(step)
+                    self._standing = standing
+                    _note(standing, applied)
+                    continue
+                self._isolate(applied, wanted, refused, outcome)
+                return False
+            except NetfilterError as exc:
+                if not isinstance(exc, LockBusyError):
+                    self._standing = None
+                raise
+            _note(standing, applied)
+        return True
+
+    def _restore(self, step: Step, outcome: Outcome) -> None:
+        document = step.text()
+        started = self._clock()
+        try:
+            restore(self._backend, self._runner, document)
+        except LockBusyError:
+            raise
+        except NetfilterError as exc:
+            self._metrics.restores_total.labels(ip_family=self.family, result="failure").inc()
+            self._metrics.sync_proxy_rules_iptables_restore_failures_total.labels(ip_family=self.family).inc()
+            if not outcome.is_full:
+                self._metrics.sync_proxy_rules_iptables_partial_restore_failures_total.labels(ip_family=self.family).inc()
+            line = exc.line if isinstance(exc, RestoreError) else None
+            log.error("restore_failed", family=self.family, stage=step.stage, error=str(exc), input=around(document, line))
+            raise
+        self._metrics.restores_total.labels(ip_family=self.family, result="success").inc()
+        self._metrics.restore_duration_seconds.labels(ip_family=self.family).observe(self._clock() - started)
+        self._metrics.restore_bytes_total.labels(ip_family=self.family).inc(len(document))
+        outcome.count(step, len(document))
+
+    def _tolerates(self, step: Step, outcome: Outcome) -> bool:
+        """Try a step without its deletions; tell whether that was what stood in the way."""
+        try:
+            self._restore(step, outcome)
+        except RestoreError:
+            return False
+        return True
+
+    def _keep_undeletable(self, step: Step) -> None:
+        """Remember and name the chains that could not be deleted: a rule that is not ours refers to one of them."""
+        for section in step.sections:
+            for chain in section.delete:
+                if (section.table, chain) not in self._undeletable:
+                    self._undeletable.add((section.table, chain))
+                    log.warning(
+                        "chain_not_deleted", family=self.family, table=section.table, chain=chain,
+                        why="a rule that is not ours refers to a chain of this input; emptied, tried again later",
+                    )  # fmt: skip
+
+    def _isolate(self, step: Step, wanted: Desired, refused: RestoreError, outcome: Outcome) -> None:
+        """Find the services whose rules the kernel refuses and leave them out."""
+        culprits = self._culprits(step, wanted, refused, outcome)
+        if len(culprits) > MANY_CULPRITS:
+            raise NetfilterError(
+                f"{len(culprits)} services are refused, so the cause is not one of them: {refused}"
+            ) from refused
+        if not culprits:
+            raise refused
+        for key, why in culprits.items():
+            self._quarantine[key] = why
+            message = f"left out in {self.family}, the kernel refuses its rules: {why}"
+            log.error("service_quarantined", family=self.family, service=str(key), error=why)
+            self._reporter.service(key, "RulesRefused", message)
+        self._metrics.quarantined_services.labels(ip_family=self.family).set(len(self._quarantine))
+        with self.state.lock:
+            wanted.update(self.state, list(culprits), without=frozenset(self._quarantine))
+        self._touched.update(wanted.take_changed())
+
+    def _culprits(
+        self, step: Step, wanted: Desired, refused: RestoreError, outcome: Outcome
+    ) -> dict[ServiceKey, str]:
+        """Return the refused services: those whose own chains fail alone, else the owner of the line that was named."""
+        groups: dict[ServiceKey, list[tuple[str, str]]] = {}
+        for section in step.sections:
+            if section.table == NAT:
+                for chain, text in section.chains:
+                    owner = wanted.owner.get(chain)
+                    if owner is not None:
+                        groups.setdefault(owner.key, []).append((chain, text))
+        culprits: dict[ServiceKey, str] = {}
+        waiting = [sorted(groups)] if groups else []
+        while waiting and len(culprits) <= MANY_CULPRITS:
+            keys = waiting.pop()
+            chains = tuple(chain for key in keys for chain in groups[key])
+            try:
+                self._restore(Step("stage", (Section(NAT, chains),)), outcome)
+            except RestoreError as exc:
+                if len(keys) == 1:
+                    culprits[keys[0]] = exc.stderr or str(exc)
+                else:
+                    middle = len(keys) // 2
+                    waiting += [keys[middle:], keys[:middle]]
+        if not culprits:
+            key = wanted.service_of_rule(_refused_rule(refused))
+            if key is not None:
+                culprits[key] = refused.stderr or str(refused)
+        return culprits
+
+    def _read_back(
+        self,
+        written: dict[str, dict[str, tuple[str | None, str]]],
+        inserted: tuple[Ensured, ...],
+    ) -> None:
+        """Look whether the kernel prints what was written over a differing chain as it was written."""
+        rewritten = [
+            (table, chain, want)
+            for table, chains in written.items()
+            for chain, (have, want) in chains.items()
+            if have is not None
+        ]
+        if not rewritten and not inserted:
+            return
+        fresh = self.reader.read().ruleset
+        for table, chain, want in rewritten:
+            text = fresh.chains[table].get(chain)
+            if text is None or same_chain(chain, text, want):
+                continue
+            self._unequal[table, chain] = (text, want)
+            self._metrics.unequal_rules_total.labels(ip_family=self.family).inc()
+            ours, theirs = _first_difference(want, text)
+            log.warning("rule_printed_otherwise", family=self.family, chain=chain, ours=ours, kernel=theirs)
+        for rule in inserted:
+            if _stands(rule, fresh):
+                continue
+            there = [r.rule for r in fresh.ensured if (r.table, r.chain) == (rule.table, rule.chain)]
+            if there:
+                self._alias[rule] = there[0 if rule.at_top else -1]
+                log.warning("rule_printed_otherwise", family=self.family, chain=rule.chain, ours=rule.rule, kernel=self._alias[rule])
+
+    # -- afterwards
+
+    def _done(self, wanted: Desired, outcome: Outcome) -> None:
+        self.has_synced = True
+        outcome.triggers, self._triggers = self._triggers, []
+        metrics, family = self._metrics, self.family
+        metrics.sync_proxy_rules_duration_seconds.labels(ip_family=family).observe(outcome.seconds)
+        kind = (
+            metrics.sync_full_proxy_rules_duration_seconds
+            if outcome.is_full
+            else metrics.sync_partial_proxy_rules_duration_seconds
+        )
+        kind.labels(ip_family=family).observe(outcome.seconds)
+        now = self._wall_clock()
+        for trigger in outcome.triggers:
+            if 0 <= now - trigger < 86400:
+                metrics.network_programming_duration_seconds.labels(ip_family=family).observe(now - trigger)
+        metrics.sync_proxy_rules_last_timestamp_seconds.labels(ip_family=family).set(now)
+        metrics.quarantined_services.labels(ip_family=family).set(len(self._quarantine))
+        metrics.service_dispatch_tree.labels(ip_family=family).set(int(wanted.uses_tree))
+        for table, count in outcome.written.items():
+            metrics.chains_written_total.labels(ip_family=family, table=table).inc(count)
+        if outcome.deleted:
+            metrics.chains_deleted_total.labels(ip_family=family, table=NAT).inc(outcome.deleted)
+        for table, count in outcome.drifted.items():
+            metrics.drift_healed_total.labels(table=table, ip_family=family).inc(count)
+        services, endpoints = wanted.size
+        tell = log.info if outcome.restores or outcome.is_full else log.debug
+        tell(
+            "synced",
+            family=family,
+            reason=outcome.reason,
+            service_ports=services,
+            endpoints=endpoints,
+            restores=outcome.restores,
+            chains_written=sum(outcome.written.values()),
+            chains_deleted=outcome.deleted,
+            bytes=outcome.bytes,
+            seconds=round(outcome.seconds, 4),
+        )
+
+
+def _stands(rule: Ensured, ruleset: Ruleset) -> bool:
+    return any((r.table, r.chain, r.rule) == (rule.table, rule.chain, rule.rule) for r in ruleset.ensured)
+
+
+def _note(standing: Ruleset, step: Step) -> None:
+    """Carry an applied step over into what stands."""
+    for section in step.sections:
+        chains = standing.chains[section.table]
+        for chain, text in section.chains:
+            chains[chain] = text
+        for chain in section.delete:
+            chains.pop(chain, None)
+        if section.create:
+            standing.shared_chains += tuple((section.table, chain) for chain in section.create)
+        standing.ensured += section.ensured
+        for rule in section.removed:
+            kept = list(standing.ensured)
+            kept.remove(next(r for r in kept if (r.table, r.chain, r.rule) == (rule.table, rule.chain, rule.rule)))
+            standing.ensured = tuple(kept)
+
+
+def _refused_rule(refused: RestoreError) -> str:
+    """Return the rule that was named as refused, behind ``-A CHAIN ``; "" when none was."""
+    lines = refused.document.splitlines()
+    if refused.line is None or not 0 < refused.line <= len(lines):
+        return ""
+    words = lines[refused.line - 1].split(" ", 2)
+    return words[2] if len(words) == 3 and words[0] == "-A" else ""
+
+
+def _first_difference(ours: str, theirs: str) -> tuple[str, str]:
+    one, other = ours.splitlines(), theirs.splitlines()
+    for index in range(max(len(one), len(other))):
+        left = one[index] if index < len(one) else ""
+        right = other[index] if index < len(other) else ""
+        if left != right:
+            return left, right
+    return "", ""

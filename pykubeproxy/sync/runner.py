@@ -1,0 +1,160 @@
+"""When to sync: at once when something changed, not more often than the minimum interval, again soon after a failure, and a
+verification each sync period.
+
+``Schedule`` is pure: it is told what happened and when, and says when the next sync is due. ``SyncLoop`` is the thin thread around
+it. An idle loop syncs a first change immediately; the minimum interval only spaces what follows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from pykubeproxy.errors import LockBusyError, PykubeproxyError
+from pykubeproxy.sync.engine import Engine, Outcome
+
+log = structlog.get_logger()
+
+LOCK_RETRY = 0.5
+"""Seconds until the next try when the lock was busy; iptables itself has waited 5 s by then."""
+FIRST_RETRY = 1.0
+"""Seconds until the next try after the first failure; doubled each time up to the sync period."""
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Decides when the next sync is due. All times are monotonic seconds."""
+
+    min_interval: float
+    sync_period: float
+    last_start: float | None = None
+    requested: bool = False
+    verify_requested: bool = False
+    retry_at: float | None = None
+    failures: int = 0
+    verified_at: float = 0.0
+
+    def due(self) -> float | None:
+        """Return when the next sync is due; None: not before something is requested."""
+        earliest = 0.0 if self.last_start is None else self.last_start + self.min_interval
+        if self.retry_at is not None:
+            return max(earliest, self.retry_at)
+        if self.requested or self.verify_requested:
+            return earliest
+        if self.last_start is None:
+            return None
+        return self.verified_at + self.sync_period
+
+    def starts(self, now: float) -> bool:
+        """Note that a sync starts; tell whether it should verify."""
+        verify = self.verify_requested or self.failures > 0 or now >= self.verified_at + self.sync_period
+        self.last_start = now
+        self.requested = self.verify_requested = False
+        self.retry_at = None
+        if verify:
+            self.verified_at = now
+        return verify
+
+    def succeeded(self) -> None:
+        """Note that the sync did its work."""
+        self.failures = 0
+
+    def failed(self, now: float, *, lock_busy: bool) -> float:
+        """Note a failure; return the seconds until the next try."""
+        self.failures += 1
+        delay = LOCK_RETRY if lock_busy else min(self.sync_period, FIRST_RETRY * 2 ** min(self.failures - 1, 10))
+        self.retry_at = now + delay
+        return delay
+
+
+class SyncLoop:
+    """The thread of one engine. An exception that is not ours goes to ``on_crash``: the daemon ends with its traceback."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        min_interval: float,
+        sync_period: float,
+        on_synced: Callable[[Outcome], None],
+        on_crash: Callable[[BaseException], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._on_synced = on_synced
+        self._on_crash = on_crash
+        self._clock = clock
+        self._schedule = Schedule(min_interval, sync_period)
+        self._condition = threading.Condition()
+        self._reason = ""
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=f"sync-{engine.family}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end after the sync that is running; do not wait for it."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+
+    def request(self, reason: str, *, verify: bool = False) -> None:
+        """Ask for a sync, from any thread; ``verify`` also compares with the kernel."""
+        with self._condition:
+            if not self._schedule.requested:
+                self._reason = reason
+            self._schedule.requested = True
+            self._schedule.verify_requested = self._schedule.verify_requested or verify
+            self._condition.notify()
+
+    def set_periods(self, *, min_interval: float, sync_period: float) -> None:
+        """Exchange the intervals (seconds)."""
+        with self._condition:
+            self._schedule.min_interval, self._schedule.sync_period = min_interval, sync_period
+            self._condition.notify()
+
+    @property
+    def failures(self) -> int:
+        """How many syncs failed in a row."""
+        return self._schedule.failures
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                self._once()
+        except BaseException as exc:  # noqa: BLE001 - whatever it is, a daemon without this thread must not go on
+            self._on_crash(exc)
+
+    def _wait(self) -> bool:
+        with self._condition:
+            while not self._stopped:
+                due = self._schedule.due()
+                left = None if due is None else due - self._clock()
+                if left is not None and left <= 0:
+                    return True
+                self._condition.wait(left)
+            return False
+
+    def _once(self) -> None:
+        with self._condition:
+            reason = self._reason or ("retry" if self._schedule.failures else "period")
+            self._reason = ""
+            verify = self._schedule.starts(self._clock())
+        try:
+            outcome = self._engine.sync(reason, verify=verify)
+        except PykubeproxyError as exc:
+            busy = isinstance(exc, LockBusyError)
+            with self._condition:
+                delay = self._schedule.failed(self._clock(), lock_busy=busy)
+            log.warning("sync_failed", family=self._engine.family, error=str(exc), failures=self.failures, retry_in=delay)
+            return
+        with self._condition:
+            self._schedule.succeeded()
+        if outcome is not None:
+            self._on_synced(outcome)
