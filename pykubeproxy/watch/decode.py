@@ -26,6 +26,9 @@ KINDS: dict[Resource, type[KubeObject]] = {"services": Service, "endpointslices"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """A copy of the whole object, left behind by kubectl: dropped, since nobody here reads it and it doubles the object."""
 
+FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises on bad input; the last on input that is nested a thousand deep."""
+
 
 class UndecodableError(ValueError):
     """A document that is no list of objects at all; ``str()`` is one clear line."""
@@ -114,7 +117,7 @@ class ObjectDecoder(Generic[T]):
         except msgspec.ValidationError:
             try:
                 raw = _RAW_LIST.decode(data)
-            except msgspec.DecodeError as error:
+            except FAULTS as error:
                 raise UndecodableError(f"the answer is no {expected}: {plain(error)}") from error
             objects = []
             for item in raw.items or ():
@@ -124,7 +127,7 @@ class ObjectDecoder(Generic[T]):
                 else:
                     objects.append(one)
             kind, meta = raw.kind, raw.metadata
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except FAULTS as error:
             raise UndecodableError(f"the answer is no {expected}: {plain(error)}") from error
         else:
             kind, meta = listing.kind, listing.metadata
@@ -141,7 +144,7 @@ class ObjectDecoder(Generic[T]):
         """Decode one object; what does not decode comes back named."""
         try:
             one = self._one.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except FAULTS as error:
             return self._bad(data, error)
         if not one.metadata.name:
             return self._nameless(one)
@@ -155,7 +158,7 @@ class ObjectDecoder(Generic[T]):
     def _bad(self, data: bytes | bytearray | msgspec.Raw, error: Exception) -> BadObject:
         try:
             tree = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except FAULTS:
             tree = None
         return bad_object(self.kind, tree, plain(error))
 
@@ -179,7 +182,7 @@ def decode_status(data: bytes | bytearray | msgspec.Raw) -> Status | None:
     """Decode a Status; None when it is none (a proxy's HTML page, a cut body)."""
     try:
         return _STATUS.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except FAULTS:
         return None
 
 

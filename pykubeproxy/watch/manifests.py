@@ -29,7 +29,7 @@ import msgspec
 import structlog
 import yaml
 
-from pykubeproxy.watch.decode import KINDS, bad_object, describe, plain, trim
+from pykubeproxy.watch.decode import FAULTS, KINDS, bad_object, describe, plain, trim
 from pykubeproxy.watch.objects import EndpointSlice, KubeObject, Node, Service
 from pykubeproxy.watch.reflector import is_selected
 from pykubeproxy.watch.source import Handler, Handlers, Resource, WatchStatus
@@ -163,24 +163,46 @@ def parse(data: bytes, file: str) -> Manifest:
     Raises ManifestError when it is neither; a single bad object is a problem of the result.
     """
     manifest = Manifest()
-    for tree, line in _documents(data, file):
-        _collect(manifest, file, tree, line)
+    for document in _documents(data, file):
+        _collect(manifest, file, document)
     return manifest
 
 
-def _documents(data: bytes, file: str) -> Iterator[tuple[Any, int]]:
-    """Yield each document with the line that it begins in."""
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A document or an item of a List; what a typed List says of its items is what they say of themselves."""
+
+    tree: Any
+    line: int
+    """Where it begins, or where the document begins that it is in."""
+    node: Any = None
+    """YAML only: the parsed form that knows lines."""
+    list_kind: str = ""
+    list_version: str = ""
+
+    def items(self, items: Sequence[Any], kind: str, version: str) -> Iterator[_Document]:
+        nodes: Sequence[Any] = ()
+        if isinstance(self.node, yaml.MappingNode):
+            values = [value for key, value in self.node.value if key.value == "items"]
+            nodes = values[-1].value if values else ()
+        for index, item in enumerate(items):
+            node = nodes[index] if index < len(nodes) else None
+            line = node.start_mark.line + 1 if node is not None else self.line
+            yield _Document(item, line, node, kind, version)
+
+
+def _documents(data: bytes, file: str) -> Iterator[_Document]:
     if data.lstrip()[:1] in (b"{", b"["):
         try:
-            yield msgspec.json.decode(data), 1
-        except msgspec.DecodeError:
+            yield _Document(msgspec.json.decode(data), 1)
+        except FAULTS:
             yield from _more_json(data, file)
         return
     loader = _Loader(data)
     try:
         while loader.check_node():
             node = loader.get_node()
-            yield loader.construct_document(node), node.start_mark.line + 1
+            yield _Document(loader.construct_document(node), node.start_mark.line + 1, node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{file}:{mark.line + 1}" if mark else file
@@ -192,76 +214,82 @@ def _documents(data: bytes, file: str) -> Iterator[tuple[Any, int]]:
         loader.dispose()
 
 
-def _more_json(data: bytes, file: str) -> Iterator[tuple[Any, int]]:
+def _more_json(data: bytes, file: str) -> Iterator[_Document]:
     """Read JSON documents that follow each other, or YAML that merely begins like JSON."""
+    found: list[_Document] = []
     try:
         text = data.decode("utf-8")
         decoder = json.JSONDecoder()
-        found: list[tuple[Any, int]] = []
-        at = 0
+        at = _next_text(text, 0)
         while at < len(text):
             tree, end = decoder.raw_decode(text, at)
-            found.append((tree, text.count("\n", 0, at) + 1))
-            at = end + len(text[end:]) - len(text[end:].lstrip())
+            found.append(_Document(tree, text.count("\n", 0, at) + 1))
+            at = _next_text(text, end)
     except UnicodeDecodeError as error:
         raise ManifestError(f"{file}: no UTF-8: {error.reason} at byte {error.start}") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         try:
-            yield from ((tree, 1) for tree in yaml.load_all(data, _Loader))
-        except yaml.YAMLError:
-            raise ManifestError(f"{file}:{error.lineno}: no JSON: {error.msg} (column {error.colno})") from error
-    else:
-        yield from found
+            found = [_Document(tree, 1) for tree in yaml.load_all(data, _Loader)]
+        except (yaml.YAMLError, ValueError, RecursionError):
+            where, said = file, "nested too deeply"
+            if isinstance(error, json.JSONDecodeError):
+                where, said = f"{file}:{error.lineno}", f"{error.msg} (column {error.colno})"
+            raise ManifestError(f"{where}: no JSON: {said}") from error
+    yield from found
 
 
-def _collect(
-    manifest: Manifest, file: str, tree: Any, line: int, *, list_kind: str = "", list_version: str = ""
-) -> None:
-    """Sort a document, or an item of a List, into ``manifest``. Items of a ServiceList carry no kind of their own."""
+def _next_text(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _collect(manifest: Manifest, file: str, document: _Document) -> None:
+    """Sort a document, or an item of a List, into ``manifest``."""
+    tree, where = document.tree, f"{file}:{document.line}"
     if tree is None:
         return
     if not isinstance(tree, dict):
-        manifest.problems.append(f"{file}:{line}: a document is no object but {_type_name(tree)}")
+        manifest.problems.append(f"{where}: a document is no object but {_type_name(tree)}")
         return
-    kind = tree.get("kind") or list_kind
-    version = tree.get("apiVersion") or list_version
-    if not isinstance(kind, str) or not kind:
-        manifest.problems.append(f"{file}:{line}: an object has no kind")
+    kind = tree.get("kind") or document.list_kind
+    version = tree.get("apiVersion") or document.list_version
+    if not isinstance(kind, str) or not kind or not isinstance(version, str):
+        manifest.problems.append(f"{where}: an object has no kind and apiVersion")
     elif kind == "List" or (kind.endswith("List") and isinstance(tree.get("items"), list)):
-        items = tree.get("items") or ()
-        if not isinstance(items, list | tuple):
-            manifest.problems.append(f"{file}:{line}: items: expected array, got {_type_name(items)}")
+        items = tree.get("items") or []
+        if not isinstance(items, list):
+            manifest.problems.append(f"{where}: {kind}: items: expected array, got {_type_name(items)}")
             return
         item_kind, item_version = ("", "") if kind == "List" else (kind.removesuffix("List"), version)
-        for item in items:
-            _collect(manifest, file, item, line, list_kind=item_kind, list_version=item_version)
+        for item in document.items(items, item_kind, item_version):
+            _collect(manifest, file, item)
     elif kind not in _GROUPS or (version and version != _GROUPS[kind][1]):
         name = f"{version} {kind}".strip()
         manifest.skipped[name] = manifest.skipped.get(name, 0) + 1
     else:
-        _decode(manifest, file, tree, line, kind)
+        _decode(manifest, where, tree, kind)
 
 
-def _decode(manifest: Manifest, file: str, tree: dict[str, Any], line: int, kind: str) -> None:
+def _decode(manifest: Manifest, where: str, tree: dict[str, Any], kind: str) -> None:
     try:
         obj: Any = msgspec.convert(tree, _GROUPS[kind][0])
-        problems = list(default(obj))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         bad = bad_object(_GROUPS[kind][0], tree, plain(error))
-        manifest.problems.append(f"{file}:{line}: {bad}; its last known state stays")
+        namespace = "" if kind == "Node" else bad.namespace or "default"
+        manifest.problems.append(f"{where}: {describe(kind, namespace, bad.name)}: {bad.problem}")
         if bad.name is not None:
-            namespace = bad.namespace or ("" if kind == "Node" else "default")
             manifest.unreadable.append((kind, (namespace, bad.name)))
         return
-    key = (obj.metadata.namespace, obj.metadata.name)
     if not obj.metadata.name:
-        manifest.problems.append(f"{file}:{line}: {kind}: metadata.name: is missing")
+        manifest.problems.append(f"{where}: {kind}: metadata.name: is missing")
         return
+    problems = list(default(obj))
+    key = (obj.metadata.namespace, obj.metadata.name)
     table = manifest.table(kind)
-    named = f"{file}:{line}: {describe(kind, *key)}"
-    manifest.problems += (f"{named}: {problem}" for problem in problems)
     if key in table:
-        manifest.problems.append(f"{named}: comes twice in this file, the later one counts")
+        problems.append("comes twice in this file, the later one counts")
+    manifest.problems += (f"{where}: {describe(kind, *key)}: {problem}" for problem in problems)
     trim((obj,))
     table[key] = obj
 

@@ -31,6 +31,7 @@ import structlog
 
 from pykubeproxy.errors import ApiError, GoneError, SilentError, StreamError
 from pykubeproxy.watch.decode import (
+    FAULTS,
     BadObject,
     ObjectDecoder,
     Status,
@@ -197,7 +198,7 @@ class WatchDriver(Generic[T]):
             return None
         try:
             event = _LINE.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except FAULTS as error:
             return StreamError(f"a watch line cannot be read ({plain(error)}): {excerpt(line)}")
         result: Event[T]
         match event.type:
@@ -222,26 +223,20 @@ class WatchDriver(Generic[T]):
         return Upsert(obj)
 
     def _deleted(self, raw: msgspec.Raw) -> Event[T]:
-        # Only the name counts: a Service that never decoded must still be deletable.
+        # Only the name counts: an object that never decoded must still be deletable.
         try:
             meta = _NAMED.decode(raw).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            bad = self._decoder.decode_one(raw)
-            if isinstance(bad, BadObject):
-                self._see(bad.resource_version)
-                return bad
+        except FAULTS as error:
             return StreamError(f"a DELETED event cannot be read: {plain(error)}")
-        self._see(meta.resource_version)
         if not meta.name:
-            return BadObject(
-                self._decoder.kind.__name__, None, None, "", "metadata.name: is missing in a DELETED event"
-            )
+            return StreamError("a DELETED event names no object")
+        self._see(meta.resource_version)
         return Delete(meta.namespace, meta.name)
 
     def _bookmark(self, raw: msgspec.Raw) -> Event[T]:
         try:
             self._see(_NAMED.decode(raw).metadata.resource_version)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except FAULTS as error:
             return StreamError(f"a BOOKMARK event cannot be read: {plain(error)}")
         return Bookmark()
 
