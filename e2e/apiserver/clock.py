@@ -77,7 +77,8 @@ class ManualClock:
     def __init__(self, start: dt.datetime | None = None) -> None:
         self._start = start or dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         self._now = 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._added = threading.Condition(self._lock)
         self._waiting: list[tuple[float, int, _Timer]] = []
         self._order = itertools.count()
 
@@ -96,9 +97,20 @@ class ManualClock:
             due = when <= self._now
             if not due:
                 heapq.heappush(self._waiting, (when, next(self._order), timer))
+                self._added.notify_all()
         if due:
             loop.call_soon_threadsafe(timer.fire)
         return timer
+
+    def wait_for_waiting(self, count: int = 1, timeout: float = 10.0) -> None:
+        """Wait, in real time, until ``count`` calls wait for this clock. Raises TimeoutError."""
+        with self._added:
+            if not self._added.wait_for(lambda: self._live() >= count, timeout):
+                msg = f"{self._live()} calls wait for the clock, not {count}"
+                raise TimeoutError(msg)
+
+    def _live(self) -> int:
+        return sum(timer.call is not None for _, _, timer in self._waiting)
 
     def advance(self, seconds: float) -> None:
         """Move on by ``seconds``, through every waiting call on the way, in order."""

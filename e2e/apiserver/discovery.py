@@ -57,23 +57,27 @@ def _resource_list(api_version: str) -> dict[str, Any] | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": found}
 
 
+def _group(name: str) -> dict[str, Any] | None:
+    found = next((each for each in _groups() if each["name"] == name), None)
+    return None if found is None else {"kind": "APIGroup", "apiVersion": "v1", **found}
+
+
 def _document(path: str) -> dict[str, Any] | None:
-    parts = path.strip("/").split("/")
-    if path == "/version":
-        return dict(_VERSION)
-    if path == "/api":
-        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-    if path == "/apis":
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": _groups()}
-    if path == "/openapi/v3":
-        return {"paths": {}}
-    if parts[0] == "api" and len(parts) == 2:
-        return _resource_list(parts[1])
-    if parts[0] == "apis" and len(parts) == 2:
-        group = next((each for each in _groups() if each["name"] == parts[1]), None)
-        return None if group is None else {"kind": "APIGroup", "apiVersion": "v1", **group}
-    if parts[0] == "apis" and len(parts) == 3:
-        return _resource_list("/".join(parts[1:]))
+    fixed: dict[str, dict[str, Any]] = {
+        "/version": _VERSION,
+        "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": _groups()},
+        "/openapi/v3": {"paths": {}},
+    }
+    if path in fixed:
+        return fixed[path]
+    match path.strip("/").split("/"):
+        case ["api", version]:
+            return _resource_list(version)
+        case ["apis", group]:
+            return _group(group)
+        case ["apis", group, version]:
+            return _resource_list(f"{group}/{version}")
     return None
 
 

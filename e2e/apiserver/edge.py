@@ -24,8 +24,9 @@ from urllib.parse import unquote
 
 from e2e.apiserver import status
 from e2e.apiserver.access import Access
-from e2e.apiserver.api import GZIP_FROM, Answer, Api, NeedsVersion, Request, Target, parse_query, target_of
+from e2e.apiserver.api import GZIP_FROM, Api
 from e2e.apiserver.clock import Clock, settle
+from e2e.apiserver.requests import Answer, NeedsVersion, Request, Target, parse_query, target_of
 from e2e.apiserver.stats import Seen, Stats
 from e2e.apiserver.watching import Line, Watch, WatchOptions, error_line
 
@@ -36,7 +37,8 @@ T = TypeVar("T")
 
 _CHUNKED_FROM = 2048  # what Go's net/http gathers before it gives up on Content-Length
 _PIECE = 256 * 1024
-_MAX_BODY = 16 * 1024 * 1024
+_MAX_BODY = 256 * 1024 * 1024
+OWN_PATHS = "/_standin/"
 FUTURE_VERSION_WAIT = 3.0
 
 
@@ -86,7 +88,7 @@ class Edge:
         self._thread: threading.Thread | None = None
         self._listener: asyncio.AbstractServer | None = None
         self._mute: socket.socket | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self.connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._waiting: set[asyncio.Event] = set()
         self._wakes_asked = False
         api.store.listen(lambda _resource: self.wake())
@@ -151,7 +153,7 @@ class Edge:
             return
         asyncio.set_event_loop(loop)
         loop.run_forever()
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
 
     def _wake_all(self) -> None:
         self._wakes_asked = False
@@ -200,7 +202,7 @@ class Edge:
 
     async def drop_connections(self, *, reset: bool = False) -> None:
         """End every connection at once."""
-        tasks = list(self._connections.items())
+        tasks = list(self.connections.items())
         for task, writer in tasks:
             if reset:
                 _set_reset(writer)
@@ -212,7 +214,7 @@ class Edge:
         task = asyncio.current_task()
         if task is None:
             return
-        self._connections[task] = writer
+        self.connections[task] = writer
         self.stats.note_connection(1)
         connection = _Connection(self, reader, writer)
         try:
@@ -220,7 +222,7 @@ class Edge:
         except (_ClosedError, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError):
             writer.transport.abort()
         finally:
-            del self._connections[task]
+            self.connections.pop(task, None)
             writer.close()
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
@@ -308,9 +310,7 @@ class _Connection:
 
     async def _answer(self, request: Request) -> None:
         edge = self.edge
-        local = edge.own_paths(request)
-        if local is not None:
-            await self._send(request, local, None)
+        if request.path.startswith(OWN_PATHS) and await self._answer_own(request):
             return
         target = target_of(request)
         plan = edge.faults.take(request, target)
@@ -345,6 +345,20 @@ class _Connection:
         else:
             self._note(request, target, 200)
             await self._watch(result, plan)
+
+    async def _answer_own(self, request: Request) -> bool:
+        """Answer one of the stand-in's own paths, from a thread; this connection outlives what is done there."""
+        task = asyncio.current_task()
+        writer = self.edge.connections.pop(task, None) if task is not None else None
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(None, self.edge.own_paths, request)
+        finally:
+            if task is not None and writer is not None:
+                self.edge.connections[task] = writer
+        if answer is None:
+            return False
+        await self._send(request, answer, None)
+        return True
 
     async def _ready(self, request: Request, target: Target) -> Answer | WatchOptions:
         """Return the answer, waiting for a version that has not come yet. Raises ApiFailureError."""
@@ -532,4 +546,11 @@ def _set_reset(writer: asyncio.StreamWriter) -> None:
 
 def _authorize(*, user_may: Callable[[str, str], bool], name: str, target: Target) -> None:
     if target.resource_name and not user_may(target.verb, target.resource_name):
-        raise status.forbidden(name, target.verb, target.resource_name, target.group, target.namespace, target.name)
+        raise status.forbidden(
+            name,
+            target.verb,
+            target.resource_name,
+            target.group,
+            namespace=target.namespace,
+            name=target.name,
+        )

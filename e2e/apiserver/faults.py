@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from e2e.apiserver import resources, status, watching
-from e2e.apiserver.api import Request, Target
+from e2e.apiserver.requests import Request, Target
 from e2e.apiserver.store import shown
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Patches: JSON patch, merge patch, and strategic merge patch for the resources that are served here.
 
-Server-side apply is taken as a strategic merge without managed fields: enough for ``kubectl apply --server-side``, not a
+Server-side apply is taken as a strategic merge without managed fields: enough for ``kubectl apply --server-side``, no
 model of ownership. Source: RFC 6902, RFC 7396, and the patch tags of the Kubernetes API types.
 """
 
@@ -72,36 +72,43 @@ def _merge(target: Any, patch: Any) -> Any:
 
 
 def _strategic(target: Any, patch: Json, path: str) -> Any:
-    directive = patch.get("$patch")
-    if directive == "replace":
+    if patch.get("$patch") == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
-    if directive == "delete":
+    if patch.get("$patch") == "delete":
         return {}
     merged = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
-        here = f"{path}.{key}" if path else key
-        if key.startswith("$deleteFromPrimitiveList/"):
-            field = key.partition("/")[2]
-            merged[field] = [item for item in merged.get(field) or [] if item not in value]
-        elif key == "$retainKeys":
-            for name in set(merged) - set(value):
-                del merged[name]
-        elif key.startswith("$"):
-            continue
+        if key.startswith("$"):
+            _direct(merged, key, value)
         elif value is None:
             merged.pop(key, None)
-        elif isinstance(value, dict):
-            merged[key] = _strategic(merged.get(key), value, here)
-        elif isinstance(value, list):
-            order = patch.get(f"$setElementOrder/{key}")
-            merged[key] = _strategic_list(merged.get(key) or [], value, here, order)
         else:
-            merged[key] = value
+            merged[key] = _strategic_value(
+                merged.get(key), value, f"{path}.{key}" if path else key, patch.get(f"$setElementOrder/{key}")
+            )
     for key, order in patch.items():
         field = key.removeprefix("$setElementOrder/")
         if field != key and field not in patch and merged.get(field):
             merged[field] = _ordered(merged[field], order, _MERGE_KEYS.get(f"{path}.{field}" if path else field))
     return merged
+
+
+def _direct(merged: Json, directive: str, value: list[Any]) -> None:
+    """Follow a directive that takes things away; those of order come later."""
+    if directive.startswith("$deleteFromPrimitiveList/"):
+        field = directive.partition("/")[2]
+        merged[field] = [item for item in merged.get(field) or [] if item not in value]
+    elif directive == "$retainKeys":
+        for name in set(merged) - set(value):
+            del merged[name]
+
+
+def _strategic_value(old: Any, new: Any, path: str, order: list[Any] | None) -> Any:
+    if isinstance(new, dict):
+        return _strategic(old, new, path)
+    if isinstance(new, list):
+        return _strategic_list(old or [], new, path, order)
+    return new
 
 
 def _strategic_list(target: list[Any], patch: list[Any], path: str, order: list[Any] | None) -> list[Any]:

@@ -62,13 +62,16 @@ class Selector:
         )
 
 
+EVERYTHING = Selector()
+
+
 def parse_labels(text: str) -> tuple[Term, ...]:
     """Parse a label selector. Raises SelectorError."""
     return _Parser(_scan(text)).parse()
 
 
 def parse_fields(text: str, convert: Callable[[str], str]) -> tuple[tuple[str, bool, str], ...]:
-    """Parse a field selector; ``convert`` maps each field to its stored name and raises SelectorError for unknown ones."""
+    """Parse a field selector; ``convert`` maps a field to its stored name, or raises. Raises SelectorError."""
     terms = []
     for part in sorted(re.findall(r"(?:\\.|[^,\\])+", text)):
         found = re.match(r"((?:\\.|[^=!\\])*?)(!=|==|=)(.*)", part, re.DOTALL)

@@ -14,13 +14,14 @@ from typing import Any, Self
 import msgspec
 import yaml
 
-from e2e.apiserver import certs, resources
+from e2e.apiserver import certs, control, resources
 from e2e.apiserver.access import Access, User
-from e2e.apiserver.api import Answer, Api, Request
+from e2e.apiserver.api import Api
 from e2e.apiserver.clock import Clock, RealClock
-from e2e.apiserver.edge import Edge
+from e2e.apiserver.edge import OWN_PATHS, Edge
 from e2e.apiserver.faults import Faults
 from e2e.apiserver.kubeconfig import write_kubeconfig
+from e2e.apiserver.requests import Answer, Request
 from e2e.apiserver.stats import Stats
 from e2e.apiserver.store import Store, shown
 
@@ -32,7 +33,7 @@ class StandIn:
 
     ``tokens`` None: everybody may do everything; a list: these bearer tokens may; a mapping gives each token a User.
     ``tls`` True makes a CA and a certificate in a folder of its own (``ca_path``); else give ``tls_cert``, ``tls_key``.
-    ``serves_faults`` opens ``/_standin/faults`` and ``/_standin/stats`` on the same port.
+    ``serves_faults`` opens ``/_standin/faults``, ``/_standin/stats`` and ``/_standin/objects`` on the same port.
     """
 
     def __init__(
@@ -178,10 +179,10 @@ class StandIn:
         return made.ca
 
     def _control(self, request: Request) -> Answer | None:
-        """Answer the stand-in's own paths."""
-        if not self._serves_faults or not request.path.startswith("/_standin/"):
+        """Answer the stand-in's own paths; called in a thread that may wait for the server's loop."""
+        if not self._serves_faults or not request.path.startswith(OWN_PATHS):
             return None
-        return Answer(404, b"{}\n")
+        return control.answer(self, request)
 
 
 def read_objects(path: Path) -> Iterable[Json]:

@@ -68,7 +68,9 @@ def unauthorized() -> ApiFailureError:
     return ApiFailureError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(user: str, verb: str, resource: str, group: str, namespace: str, name: str) -> ApiFailureError:
+def forbidden(
+    user: str, verb: str, resource: str, group: str, *, namespace: str = "", name: str = ""
+) -> ApiFailureError:
     """Return 403: the user is known and has no such right."""
     what = _qualified(resource, group) + (f' "{name}"' if name else "")
     scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
