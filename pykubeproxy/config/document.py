@@ -8,7 +8,8 @@ opens one file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pykubeproxy.config import addresses, kinds
@@ -31,20 +32,34 @@ class Loaded:
 
     options: Options
     notes: tuple[Note, ...]
+    digest: str = ""
+    """Of the file's content: tells later whether it has changed since."""
 
 
 def read_document(path: str) -> Loaded:
     """Load the file at ``path``. Raises ConfigurationError, each problem headed by the path."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        content = Path(path).read_bytes()
+        loaded = load_document(content.decode())
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from error
-    try:
-        return load_document(text)
     except ConfigurationError as error:
         raise ConfigurationError([f"{path}: {problem}" for problem in error.problems]) from error
+    return replace(loaded, digest=_digest(content))
+
+
+def digest_of(path: str) -> str | None:
+    """Return the digest of a file's content now; None if it cannot be read."""
+    try:
+        return _digest(Path(path).read_bytes())
+    except OSError:
+        return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def load_document(text: str) -> Loaded:

@@ -59,6 +59,8 @@ class Invocation:
 
     options: Options
     config: str = ""
+    config_digest: str = ""
+    """Digest of the document's content as it was read."""
     write_config_to: str = ""
     cleanup: bool = False
     init_only: bool = False
@@ -185,10 +187,10 @@ def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
     given, unreadable = _read(texts)
     config = str(given.get("config", ""))
     notes: list[Note] = []
-    base = Options()
+    base, digest = Options(), ""
     if config:
         loaded = read_document(config)
-        base, notes = loaded.options, list(loaded.notes)
+        base, notes, digest = loaded.options, list(loaded.notes), loaded.digest
         ignored = sorted(name for name in given if _BY_NAME[name].yields_to_document)
         if ignored:
             notes.append(Note("flags ignored because of --config", {"flags": ignored}))
@@ -215,6 +217,7 @@ def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
         Invocation(
             options,
             config=config,
+            config_digest=digest,
             write_config_to=str(given.get("write-config-to", "")),
             ip_family=family,
             **{name: bool(given.get(name.replace("_", "-"))) for name in _ACTIONS},

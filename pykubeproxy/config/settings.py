@@ -70,8 +70,8 @@ class Setting:
 
 
 _LIVE, _RESTART, _NONE = Reload.LIVE, Reload.RESTART, Reload.NONE
-_OTHER_MODE = "None: belongs to another proxy mode. Read and written back."
-_KUBE_PROXY_ONLY = "None here. Read and written back."
+_OTHER_MODE = "No effect: belongs to another proxy mode."
+_KUBE_PROXY_ONLY = "No effect here."
 
 
 def _ipvs(name: str, kind: Kind, default: object, flag: str) -> Setting:
@@ -79,15 +79,16 @@ def _ipvs(name: str, kind: Kind, default: object, flag: str) -> Setting:
 
 
 def _unused(document: str, kind: Kind, default: object, *, flag: str = "", omit: bool = False) -> Setting:
+    effect = _OTHER_MODE if document.startswith(("nftables.", "winkernel.")) else _KUBE_PROXY_ONLY
     return Setting(
-        f"unused/{document}", document, flag, kind, _NONE, _KUBE_PROXY_ONLY, default=default, omit_empty=omit
+        f"unused/{document}", document, flag, kind, _NONE, effect, default=default, omit_empty=omit
     )  # fmt: skip
 
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "feature_gates", "featureGates", "feature-gates", kinds.GATES, _NONE,
-        "None: no gate changes this program. Read and written back.", omit_empty=True,
+        "No effect: no gate changes this program.", omit_empty=True,
     ),
     Setting(
         "client.kubeconfig", "clientConnection.kubeconfig", "kubeconfig", kinds.STRING, _RESTART,
@@ -95,11 +96,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "client.accept_content_types", "clientConnection.acceptContentTypes", "", kinds.STRING, _NONE,
-        "None: JSON is always asked for. Read and written back.", is_reported=False,
+        "No effect: JSON is always asked for.", is_reported=False,
     ),
     Setting(
         "client.content_type", "clientConnection.contentType", "kube-api-content-type", kinds.STRING, _NONE,
-        "None: JSON is always asked for. Read and written back.", zero_is_default=True, is_reported=False,
+        "No effect: JSON is always asked for.", zero_is_default=True, is_reported=False,
     ),
     Setting(
         "client.qps", "clientConnection.qps", "kube-api-qps", kinds.FLOAT, _RESTART,
@@ -111,20 +112,21 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "logging.format", "logging.format", "logging-format", kinds.LOG_FORMAT, _RESTART,
-        "text or json; when not set (written back as text), text on a terminal and JSON elsewhere.", choices=("", "text", "json"),
+        "text or json; when not set (written back as text), text on a terminal and JSON elsewhere.",
+        choices=("", "text", "json"),
     ),
     Setting(
         "logging.flush_frequency", "logging.flushFrequency", "log-flush-frequency", kinds.DURATION_OR_NANOSECONDS,
-        _NONE, "None: log lines are not buffered. Read and written back.", zero_is_default=True, above=0,
+        _NONE, "No effect: log lines are not buffered.", zero_is_default=True, above=0,
         is_reported=False,
     ),
     Setting(
         "logging.verbosity", "logging.verbosity", "v", kinds.LEVEL, _LIVE,
-        "How much is logged: 0 and 1 normal, 2 to 3 adds details, 4 and more adds single objects.",
+        "How much is logged: the higher, the more.",
     ),
     Setting(
         "logging.vmodule", "logging.vmodule", "vmodule", kinds.VMODULE, _NONE,
-        "None: the patterns name kube-proxy's source files. Read and written back.", omit_empty=True,
+        "No effect: the patterns name kube-proxy's source files.", omit_empty=True,
     ),
     _unused("logging.options.text.splitStream", kinds.BOOL, default=False, flag="log-text-split-stream", omit=True),
     _unused("logging.options.text.infoBufferSize", kinds.QUANTITY, default="0", flag="log-text-info-buffer-size"),
@@ -158,7 +160,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "show_hidden_metrics_for_version", "showHiddenMetricsForVersion", "show-hidden-metrics-for-version",
-        kinds.STRING, _NONE, "None: no metric is hidden. Read and written back.",
+        kinds.STRING, _NONE, "No effect: no metric is hidden.",
     ),
     Setting(
         "mode", "mode", "proxy-mode", kinds.PROXY_MODE, _RESTART,
@@ -183,7 +185,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "iptables.min_sync_period", "iptables.minSyncPeriod", "iptables-min-sync-period", kinds.DURATION, _LIVE,
-        "Time that two syncs are at least apart. 0 as a flag: at once; 0s in a document: the default.",
+        "Time that two syncs are at least apart. As a flag, 0 means at once.",
         zero_is_default=True, minimum=0,
     ),
     _ipvs("syncPeriod", kinds.DURATION, 0.0, "ipvs-sync-period"),

@@ -61,12 +61,12 @@ def write_config(path: str, options: Options) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper that writes empty strings and texts that look like numbers in double quotes, as kube-proxy does."""
+    """SafeDumper that puts in double quotes, as kube-proxy does, what would not read back as the same text."""
 
 
 def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     plain = dumper.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
-    style = '"' if plain != "tag:yaml.org,2002:str" else None
+    style = None if plain == "tag:yaml.org,2002:str" and text.isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

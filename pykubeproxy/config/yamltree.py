@@ -17,6 +17,7 @@ from pykubeproxy.errors import ConfigurationError
 
 _MERGE = "tag:yaml.org,2002:merge"
 _BASE_60 = ":"
+_VALUE_LIMIT = 100_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -39,13 +40,14 @@ class _Reader:
     notes: list[Note]
     loader: _Loader
     open_nodes: set[int] = field(default_factory=set)
-    done: dict[int, object] = field(default_factory=dict)
+    count: int = 0
 
     def value(self, node: yaml.Node, path: str) -> object:
+        self.count += 1
+        if self.count > _VALUE_LIMIT:
+            raise ConfigurationError(f"{path}: line {_line(node)}: the document grows too large through its aliases")
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, path)
-        if id(node) in self.done:
-            return self.done[id(node)]
         if id(node) in self.open_nodes:
             raise ConfigurationError(f"{path or 'document'}: line {_line(node)}: an alias refers to itself")
         self.open_nodes.add(id(node))
@@ -55,7 +57,6 @@ class _Reader:
         else:
             value = self.mapping(node, path)
         self.open_nodes.discard(id(node))
-        self.done[id(node)] = value
         return value
 
     def mapping(self, node: yaml.Node, path: str) -> dict[str, object]:
