@@ -191,10 +191,12 @@ def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
     if config:
         loaded = read_document(config)
         base, notes, digest = loaded.options, list(loaded.notes), loaded.digest
-        ignored = sorted(name for name in given if _BY_NAME[name].yields_to_document)
+        ignored = sorted(name for name in texts if _BY_NAME[name].yields_to_document)
         if ignored:
             notes.append(Note("flags ignored because of --config", {"flags": ignored}))
-        given = {name: value for name, value in given.items() if name not in ignored}
+        for name in ignored:
+            given.pop(name, None)
+            unreadable.pop(name, None)
     changes, more = _changes(given, texts, unreadable)
     if config and "logging.vmodule" in changes:
         changes["logging.vmodule"] = (*changes["logging.vmodule"], *base.logging.vmodule)  # type: ignore[misc]
@@ -206,7 +208,7 @@ def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
         lambda setting: f"--{setting.flag}" if setting.flag else setting.document,
         {_BY_NAME[name].option for name in unreadable},
     )
-    family = str(given.get("ip-family", ""))
+    family = str(given.get("ip-family", "")).lower()
     if family not in ("", *_FAMILIES):
         problems.append(f"--ip-family: {shown(family)} must be ipv4 or ipv6")
     if problems:
@@ -315,6 +317,29 @@ def _with_port(setting: Setting, port: object, address: str | None) -> str | Non
         return addresses.parse_host_port(address, port)
     except ValueError:
         raise ValueError(f"must complete --{setting.flag} {address} to a valid address") from None
+
+
+def flag_texts(values: FlagValues) -> dict[str, str]:
+    """Return the text of every flag's value by name, as /flagz prints it: what was given, else the default."""
+    given, _ = _read(_texts(values))
+    return {flag.name: _text(flag, given) for flag in FLAGS}
+
+
+def _text(flag: Flag, given: Mapping[str, object]) -> str:
+    if flag.name not in given and flag.default:
+        return flag.default
+    default = default_of(BY_OPTION[flag.option]) if flag.option else flag.kind.zero
+    value = given.get(flag.name, default)
+    shape = flag.kind.flag_type
+    if isinstance(value, bool):
+        return str(value).lower()
+    if shape in {"strings", "path"} and isinstance(value, tuple):
+        return f"[{','.join(value)}]"
+    if isinstance(value, dict):
+        return ",".join(f"{name}={str(state).lower()}" for name, state in sorted(value.items()))
+    if flag.kind is kinds.VMODULE and isinstance(value, tuple):
+        return ",".join(f"{pattern}={level}" for pattern, level in value)
+    return str(flag.kind.to_document(value))
 
 
 def flag_options(command: _C) -> _C:

@@ -45,11 +45,16 @@ def to_yaml(options: Options) -> str:
     return yaml.dump(to_document(options), Dumper=_Dumper, sort_keys=True, default_flow_style=False, allow_unicode=True)
 
 
-def to_configz(options: Options) -> str:
-    """Return the body of /configz: the document in JSON, under the name of its group."""
+def to_configz_document(options: Options) -> Document:
+    """Return the document as /configz shows it: no node port addresses are an empty list there."""
     document = to_document(options)
     document["nodePortAddresses"] = document["nodePortAddresses"] or []
-    return json.dumps({_GROUP_NAME: document}, separators=(",", ":"), ensure_ascii=False)
+    return document
+
+
+def to_configz(options: Options) -> str:
+    """Return the body of /configz: the document in JSON, under the name of its group."""
+    return json.dumps({_GROUP_NAME: to_configz_document(options)}, separators=(",", ":"), ensure_ascii=False)
 
 
 def write_config(path: str, options: Options) -> None:

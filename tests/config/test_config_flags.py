@@ -3,12 +3,13 @@
 import click
 import pytest
 from click.testing import CliRunner
-from config_documents import HEAD
+from config_documents import HEAD, recorded
 
 from pykubeproxy.config.flags import (
     FLAGS,
     FlagGroup,
     flag_options,
+    flag_texts,
     invocation_from_flags,
     options_from_flags,
     parse_arguments,
@@ -192,6 +193,10 @@ def test_with_a_document_other_flags_are_ignored_and_told(document):
     ]
 
 
+def test_a_flag_that_is_ignored_may_hold_anything(document):
+    assert options_from_flags({"config": document(""), "cluster-cidr": "nonsense"}).cluster_cidrs == ()
+
+
 def test_logging_flags_and_the_host_name_win_over_the_document(document):
     path = document(
         "hostnameOverride: foo\nlogging: {format: json, verbosity: 10, vmodule: [{filePattern: a, verbosity: 1}]}"
@@ -275,6 +280,42 @@ def test_any_text_of_any_flag_is_read_or_refused_by_name(flag, text):
         message = ""
     assert not message or flag.name in message or (flag.name == "config" and "cannot be read" in message)
     assert "\n" not in message or flag.name == "config"  # that one quotes the path as it is
+
+
+def test_flagz_shows_what_the_recorded_one_shows():
+    shown = flag_texts(
+        {
+            "bind-address": "0.0.0.0",
+            "cluster-cidr": "10.244.0.0/16",
+            "conntrack-max-per-core": "0",
+            "conntrack-min": "0",
+            "conntrack-tcp-timeout-close-wait": "0",
+            "conntrack-tcp-timeout-established": "0",
+            "healthz-bind-address": "127.0.0.1:10256",
+            "hostname-override": "node-0",
+            "kubeconfig": "…",
+            "v": "2",
+        }
+    )
+    lines = recorded("10249-flagz.txt").splitlines()
+    recorded_flags = dict(line.split("=", 1) for line in lines if line[:1].islower() and "=" in line)
+    assert len(recorded_flags) > 50
+    assert {name: shown[name] for name in recorded_flags} == recorded_flags
+
+
+@pytest.mark.parametrize(
+    ("flag", "texts", "shown"),
+    [
+        ("nodeport-addresses", ("10.0.0.0/8", "fd00::/64"), "[10.0.0.0/8,fd00::/64]"),
+        ("feature-gates", "B=false,A=true", "A=true,B=false"),
+        ("vmodule", "a=1,b=2", "a=1,b=2"),
+        ("cleanup", True, "true"),
+        ("iptables-sync-period", "90s", "1m30s"),
+        ("manifests", "/a", "[/a]"),
+    ],
+)
+def test_flagz_shows_given_flags(flag, texts, shown):
+    assert flag_texts({flag: texts})[flag] == shown
 
 
 @click.group(cls=FlagGroup, invoke_without_command=True)

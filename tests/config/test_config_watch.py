@@ -185,7 +185,7 @@ def test_events_in_a_row_are_one_change(tmp_path):
         return True
 
     script = Script(lambda: write("two"), lambda: write("three"), lambda: write("four"), False)
-    with ConfigWatcher(str(path), calls, open_notifier=lambda: script):
+    with ConfigWatcher(str(path), calls, open_notifier=lambda: script, clock=lambda: 0.0):
         assert script.done.wait(LONG)
         assert calls.count == 1
     assert script.closed
