@@ -353,7 +353,7 @@ def flag_options(command: _C) -> _C:
             *names,
             flag.name.replace("-", "_"),
             multiple=True,
-            metavar=flag.kind.flag_type,
+            metavar="[=BOOL]" if flag.is_boolean else flag.kind.flag_type,
             help=f"{flag.help}{default}",
             hidden=flag.is_hidden,
         )
