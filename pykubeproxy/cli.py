@@ -61,7 +61,7 @@ def _run(values: dict[str, Any]) -> None:
     else:
         from pykubeproxy import daemon  # noqa: PLC0415
 
-        sys.exit(daemon.run(invocation, hostname(options, socket.gethostname())))
+        sys.exit(daemon.run(invocation, values, hostname(options, socket.gethostname())))
 
 
 def _dry_run(invocation: Invocation) -> None:

@@ -1,21 +1,517 @@
-"""The only wiring."""
+"""The only wiring: builds the parts, starts the threads, handles signals, ends in order.
+
+Threads: one for each watched resource (or one for manifests), one engine loop and one conntrack keeper for each IP family, one HTTP
+server, one for Events, one for the configuration file. A crash in any of them ends the process with its traceback: a
+half-dead daemon is worse than a restarted one, and the rules stand meanwhile.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
 import structlog
 
+from pykubeproxy import __version__
+from pykubeproxy import log as logging_setup
+from pykubeproxy.config.flags import FlagValues, Invocation, resolve
+from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
-from pykubeproxy.errors import UsageError
-from pykubeproxy.watch.manifests import ClusterObjects, load
+from pykubeproxy.config.reload import ConfigWatcher, plan_reload
+from pykubeproxy.config.write import to_document
+from pykubeproxy.errors import EnvironmentProblem, NetfilterError, PykubeproxyError
+from pykubeproxy.family import FamilyProxy
+from pykubeproxy.model.addresses import FAMILIES, Family
+from pykubeproxy.model.service import Problem, ServiceKey
+from pykubeproxy.netfilter.backend import KINDS, Backend, choose, version
+from pykubeproxy.netfilter.probe import Features, is_supported, probe, tell
+from pykubeproxy.netfilter.process import Runner, SubprocessRunner
+from pykubeproxy.netfilter.read import Reader
+from pykubeproxy.node import nfacct
+from pykubeproxy.node.addresses import interface_addresses, ipv6_supported, node_ips
+from pykubeproxy.node.check import findings, read_facts, warn
+from pykubeproxy.node.process import set_oom_score_adj
+from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, tcp_be_liberal
+from pykubeproxy.rules.names import FILTER
+from pykubeproxy.serving.health import ProxierHealth
+from pykubeproxy.serving.http import HttpServer
+from pykubeproxy.serving.metrics import BuildInfo, Metrics
+from pykubeproxy.serving.pages import About, health_routes, metrics_routes
+from pykubeproxy.sync.cleanup import clean_up, tables_in_use
+from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
+from pykubeproxy.watch.client import ApiClient, connect
+from pykubeproxy.watch.events import EventRecorder, ObjectRef, node_ref
+from pykubeproxy.watch.manifests import ClusterObjects, ManifestSource, load
+from pykubeproxy.watch.objects import EndpointSlice, Node, Service
+from pykubeproxy.watch.reflector import ApiSource
+from pykubeproxy.watch.source import Handlers, Source
 
 log = structlog.get_logger()
 
+NODE_PATIENCE = 5.0
+"""Seconds that the first sync waits for the list of the own Node once the rest is there; a Node that is missing is no reason to wait."""
+POD_CIDR_PATIENCE = 300.0
+"""Seconds that detectLocalMode NodeCIDR waits for the Node to have its pod network, as kube-proxy does."""
+EXIT_RESTART = 1
+
 
 def read_objects(options: Options, node_name: str) -> ClusterObjects:
-    """Read all objects once."""
-    if not options.manifests:
-        raise UsageError("needs --manifests")
-    objects = load(options.manifests)
-    for problem in objects.problems:
-        log.warning("manifest_problem", problem=problem)
-    return objects
+    """Read all objects once: from manifests, or by listing from the API server."""
+    if options.manifests:
+        objects = load(options.manifests)
+        for problem in objects.problems:
+            log.warning("manifest_problem", problem=problem)
+        return objects
+    from pykubeproxy.watch.once import list_once  # noqa: PLC0415 - only a dry run against a server needs it
+
+    return list_once(connect(options.client), node_name)
+
+
+def require_root() -> None:
+    """Raise EnvironmentProblem unless this process may write rules."""
+    if os.geteuid() != 0:
+        raise EnvironmentProblem(
+            "needs root (uid 0 with CAP_NET_ADMIN and CAP_NET_RAW) to write rules; --dry-run prints them without"
+        )
+
+
+def cleanup(options: Options, runner: Runner | None = None) -> None:
+    """Do ``--cleanup``: remove our rules from both families of both backends. No API server is asked."""
+    require_root()
+    runner = runner or SubprocessRunner()
+    there = [kind for kind in KINDS if shutil.which(f"iptables-{kind}-restore")]
+    if not there:
+        choose(options.iptables_backend, runner)
+    failures: list[str] = []
+    for kind in there:
+        for family in FAMILIES:
+            backend = Backend(kind, family)
+            try:
+                clean_up(backend, runner, tables=tables_in_use(backend))
+            except (NetfilterError, EnvironmentProblem) as exc:
+                if family == "IPv6" and not ipv6_supported():
+                    continue
+                failures.append(f"{kind} {family}: {exc}")
+    if failures:
+        raise NetfilterError("encountered an error while tearing down rules: " + "; ".join(failures))
+
+
+def sysctl_plan(options: Options, node_ip: str | None = None) -> SysctlPlan:
+    """Return the sysctls that the options ask for."""
+    conntrack = options.conntrack
+    return SysctlPlan(
+        route_localnet=options.iptables.localhost_nodeports and answers_on_loopback(options, node_ip),
+        conntrack_max_per_core=conntrack.max_per_core,
+        conntrack_min=conntrack.min,
+        cores=os.cpu_count() or 1,
+        tcp_established_timeout=conntrack.tcp_established_timeout,
+        tcp_close_wait_timeout=conntrack.tcp_close_wait_timeout,
+        tcp_be_liberal=conntrack.tcp_be_liberal,
+        udp_timeout=conntrack.udp_timeout,
+        udp_stream_timeout=conntrack.udp_stream_timeout,
+    )
+
+
+def initialise(options: Options) -> None:
+    """Do ``--init-only``: what needs more rights than the daemon should have."""
+    init_sysctls(sysctl_plan(options))
+
+
+def run(invocation: Invocation, given: FlagValues, node_name: str) -> int:
+    """Run the daemon until a signal or a crash; return the exit status. ``given`` are the flags, to resolve again on a reload."""
+    return Daemon(invocation, given, node_name).run()
+
+
+class Daemon:
+    """The daemon of one node. ``run`` blocks; everything else happens in threads that end with it."""
+
+    def __init__(
+        self, invocation: Invocation, given: FlagValues, node_name: str, runner: Runner | None = None
+    ) -> None:
+        self._invocation = invocation
+        self._given = given
+        self._options = invocation.options
+        self._node_name = node_name
+        self._runner = runner or SubprocessRunner()
+        self._ending: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
+        self._node: Node | None = None
+        self._facts: dict[Family, Facts] = {}
+        self._families: dict[Family, FamilyProxy] = {}
+        self._metrics = Metrics(build=BuildInfo(version=__version__))
+        self._http = HttpServer()
+        self._source: Source | None = None
+        self._recorder: EventRecorder | None = None
+        self._health: ProxierHealth | None = None
+
+    def run(self) -> int:
+        """Start everything, wait for the end, stop everything."""
+        options = self._options
+        require_root()
+        if options.oom_score_adj is not None:
+            set_oom_score_adj(options.oom_score_adj)
+        client = None if options.manifests else connect(options.client)
+        backends = self._backends()
+        init_sysctls(sysctl_plan(options))
+        with contextlib.ExitStack() as stack:
+            self._catch_signals(stack)
+            self._http.start()
+            stack.callback(self._http.stop)
+            self._start_events(client, stack)
+            self._start_families(backends, stack)
+            self._serve()
+            self._start_source(client, stack)
+            self._warn_about_the_node(client)
+            self._watch_config(stack)
+            log.info("started", version=__version__, node=self._node_name, families=list(self._families))
+            return self._wait()
+
+    # -- start
+
+    def _backends(self) -> dict[Family, Backend]:
+        """Choose the backend and find out which families it can serve; IPv4 must be one of them unless IPv6 is primary."""
+        choice = choose(self._options.iptables_backend, self._runner)
+        found = version(choice.kind, self._runner)
+        log.info("iptables", backend=choice.kind, version=".".join(map(str, found)), reason=choice.reason)
+        backends: dict[Family, Backend] = {}
+        for family in FAMILIES:
+            backend = Backend(choice.kind, family, found)
+            if family == "IPv6" and not ipv6_supported():
+                log.info("family_unsupported", family=family, reason="the kernel has no IPv6, or it is switched off")
+                continue
+            complaint = is_supported(backend, self._runner)
+            if complaint:
+                log.warning("family_unsupported", family=family, reason=complaint)
+                continue
+            backends[family] = backend
+        primary = node_ips((), self._options.bind_address).primary
+        if primary not in backends:
+            raise EnvironmentProblem(f"iptables-{choice.kind} cannot be used for {primary}, the primary family of this node")
+        return backends
+
+    def _features(self, backend: Backend) -> Features:
+        """Find out what the kernel can do; what a standing rule shows to work is not tried."""
+        standing = Reader(backend, self._runner).read((FILTER,)).ruleset
+        texts = list(standing.chains[FILTER].values()) + [rule.rule for rule in standing.ensured]
+        has_objects = nfacct.ensure() >= frozenset(nfacct.COUNTERS)
+        # A take-over or restart (our chains stand) shows by itself what works: nothing is tried, nothing written.
+        wanted = ("comment", "conntrack", "addrtype", "statistic", "recent", "mark") if not standing.chains[FILTER] else ()
+        if has_objects:
+            wanted = (*wanted, "nfacct")
+        features = probe(backend, self._runner, texts, wanted)
+        if not has_objects:
+            features = Features({**features.missing, "nfacct": "the kernel has no nfacct objects"})
+        tell(backend.family, features)
+        return features
+
+    def _start_families(self, backends: Mapping[Family, Backend], stack: contextlib.ExitStack) -> None:
+        options = self._options
+        self._health = ProxierHealth(
+            list(backends), options.iptables.sync_period, watch_ages=self._watch_ages
+        )
+        for family, backend in backends.items():
+            features = self._features(backend)
+            self._facts[family] = Facts(
+                tuple(interface_addresses()),
+                tcp_be_liberal=tcp_be_liberal(),
+                nfacct=features.has("nfacct"),
+                comments=features.has("comment"),
+            )
+            proxy = FamilyProxy(
+                family,
+                backend,
+                self._runner,
+                self._settings(family),
+                options,
+                metrics=self._metrics,
+                health=self._health,
+                http=self._http,
+                reporter=self,
+                on_problem=self._on_problem,
+                on_crash=self._ending.put,
+                refresh=self._refresh,
+            )
+            self._families[family] = proxy
+            proxy.start()
+            stack.callback(proxy.stop)
+
+    def _start_source(self, client: ApiClient | None, stack: contextlib.ExitStack) -> None:
+        handlers = Handlers(_Services(self._families), _Slices(self._families), _Nodes(self._on_node))
+        source: Source
+        if client is None:
+            source = ManifestSource(
+                self._options.manifests, handlers, node_name=self._node_name, on_crash=self._ending.put
+            )
+        else:
+            source = ApiSource(client.session, handlers, node_name=self._node_name, on_crash=self._ending.put)
+        self._source = source
+        source.start()
+        stack.callback(source.stop)
+
+    def _start_events(self, client: ApiClient | None, stack: contextlib.ExitStack) -> None:
+        if client is None:
+            return
+        self._recorder = EventRecorder(client, host=self._node_name)
+        self._recorder.start()
+        stack.callback(client.close)
+        stack.callback(self._recorder.stop)
+        self._recorder.normal(node_ref(self._node_name), "Starting", "")
+
+    def _serve(self) -> None:
+        options, health = self._options, self._health
+        assert health is not None
+        hard = options.bind_address_hard_fail
+        for resource in ("services", "endpointslices", "nodes"):
+            self._metrics.watch_age_seconds.labels(resource=resource).set_function(_age(self._statuses, resource, "watch_age"))
+            self._metrics.last_event_age_seconds.labels(resource=resource).set_function(
+                _age(self._statuses, resource, "last_event_age")
+            )
+            self._metrics.watch_failures.labels(resource=resource).set_function(
+                _age(self._statuses, resource, "consecutive_failures")
+            )
+        for family in self._families:
+            self._metrics.oldest_unapplied_change_seconds.labels(ip_family=family).set_function(
+                lambda family=family: health.oldest_change_age(family)  # type: ignore[misc]
+            )
+        if "IPv4" in self._facts and self._facts["IPv4"].nfacct:
+            for name, counter in (
+                (nfacct.INVALID_DROPPED, self._metrics.iptables_ct_state_invalid_dropped_packets_total),
+                (nfacct.LOCALHOST_ACCEPTED, self._metrics.iptables_localhost_nodeports_accepted_packets_total),
+            ):
+                counter.set_function(lambda name=name: _packets(name))  # type: ignore[misc]
+        if options.healthz_bind_address:
+            self._http.serve(
+                "healthz",
+                [options.healthz_bind_address],
+                health_routes(health, self._metrics),
+                is_hard_fail=hard,
+                on_failure=lambda message: self._warn_node("FailedToStartProxierHealthcheck", message),
+            )
+        if options.metrics_bind_address:
+            about = About(
+                version=__version__,
+                configuration=lambda: to_document(self._options),
+                flags=lambda: {name: str(value) for name, value in _flat(to_document(self._options))},
+                has_profiling=options.profiling,
+                set_verbosity=self._set_verbosity,
+            )
+            self._http.serve(
+                "metrics",
+                [options.metrics_bind_address],
+                metrics_routes(self._metrics, about, stopping=self._http.stopping),
+                is_hard_fail=hard,
+                on_failure=lambda message: self._warn_node("FailedToStartMetricServer", message),
+            )
+
+    def _warn_about_the_node(self, client: ApiClient | None) -> None:
+        warn(findings(read_facts(), api_server=client.server if client is not None else ""))
+
+    # -- following
+
+    def _settings(self, family: Family) -> Any:
+        return rule_settings(family, self._options, self._node_name, self._node, self._facts[family])
+
+    def _refresh(self) -> None:
+        """Read again what the machine says; called before each verification."""
+        if not self._options.nodeport_addresses:
+            return
+        addresses = tuple(interface_addresses())
+        for family, facts in self._facts.items():
+            if facts.local_addresses != addresses:
+                self._facts[family] = Facts(addresses, facts.tcp_be_liberal, facts.random_fully, facts.nfacct, facts.comments)
+                self._families[family].configure(self._settings(family), self._options, "addresses")
+
+    def _on_node(self, node: Node | None) -> None:
+        """Take the own Node (None: there is none)."""
+        self._node = node
+        assert self._health is not None
+        taints = [taint.key for taint in (node.spec.taints or ())] if node is not None and node.spec is not None else []
+        self._health.set_node(
+            is_known=node is not None,
+            is_being_deleted=node is not None and node.metadata.deletion_timestamp is not None,
+            taint_keys=taints,
+        )
+        if node is None:
+            log.warning("node_missing", node=self._node_name, consequence="no zone, no node address until it appears")
+        waits = self._options.detect_local_mode == "NodeCIDR" and not pod_cidrs(node)
+        for family, proxy in self._families.items():
+            proxy.configure(self._settings(family), self._options, "node")
+            if not waits:
+                proxy.release()
+
+    def _watch_config(self, stack: contextlib.ExitStack) -> None:
+        if not self._invocation.config:
+            return
+        watcher = ConfigWatcher(self._invocation.config, self._reload, digest=self._invocation.config_digest or None)
+        watcher.start()
+        stack.callback(watcher.stop)
+
+    def _reload(self) -> None:
+        """Take over a changed configuration file: live, by an orderly exit, or not at all."""
+        try:
+            fresh, notes = resolve(self._given)
+        except PykubeproxyError as exc:
+            self._metrics.config_reload_failures_total.inc()
+            log.error("config_invalid", path=self._invocation.config, error=str(exc), consequence="the old one stays in force")
+            self._warn_node("ConfigurationInvalid", str(exc))
+            return
+        log_notes(notes)
+        decision = plan_reload(self._options, fresh.options)
+        if decision.needs_restart:
+            log.warning("config_needs_restart", fields=decision.restart)
+            self._ending.put(EXIT_RESTART)
+            return
+        self._options = fresh.options
+        logging_setup.set_up(style=fresh.options.logging.format, verbosity=fresh.options.logging.verbosity)
+        init_sysctls(sysctl_plan(fresh.options))
+        log.info("config_reloaded", fields=decision.live)
+        for family, proxy in self._families.items():
+            proxy.configure(self._settings(family), self._options, "configuration")
+
+    # -- telling
+
+    def service(self, key: ServiceKey, reason: str, message: str) -> None:
+        """Report a Warning about a service as an Event."""
+        if self._recorder is not None:
+            self._recorder.warning(ObjectRef("Service", key.namespace, key.name), reason, message)
+
+    def _on_problem(self, problem: Problem) -> None:
+        if self._recorder is not None and problem.kind == "Service":
+            self._recorder.warning(
+                ObjectRef("Service", problem.namespace, problem.name), "InvalidField", f"{problem.field}: {problem.message}"
+            )
+
+    def _warn_node(self, reason: str, message: str) -> None:
+        if self._recorder is not None:
+            self._recorder.warning(node_ref(self._node_name), reason, message)
+
+    def _statuses(self) -> Mapping[Any, Any]:
+        return self._source.statuses if self._source is not None else {}
+
+    def _watch_ages(self) -> Mapping[str, float]:
+        if self._options.manifests:
+            return {}
+        return {
+            str(resource): status.watch_age if status.watch_age is not None else float("inf")
+            for resource, status in self._statuses().items()
+        }
+
+    def _set_verbosity(self, text: str) -> None:
+        logging_setup.set_up(style=self._options.logging.format, verbosity=int(text))
+
+    # -- end
+
+    def _catch_signals(self, stack: contextlib.ExitStack) -> None:
+        def end(number: int, _frame: object) -> None:
+            self._ending.put(0)
+            del number
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            old = signal.signal(number, end)
+            stack.callback(signal.signal, number, old)
+
+    def _wait(self) -> int:
+        """Wait for a signal, a crash, or a decision to restart."""
+        limit = time.monotonic() + POD_CIDR_PATIENCE if self._options.detect_local_mode == "NodeCIDR" else None
+        while True:
+            try:
+                ending = self._ending.get(timeout=1.0)
+            except queue.Empty:
+                self._release_if_node_is_late()
+                if limit is not None and time.monotonic() > limit and not pod_cidrs(self._node):
+                    log.error("no_pod_cidr", node=self._node_name, consequence="detectLocalMode NodeCIDR cannot work; exiting")
+                    return 1
+                continue
+            if isinstance(ending, BaseException):
+                log.critical("crashed", error=repr(ending))
+                traceback.print_exception(ending, file=sys.stderr)
+                return 1
+            log.info("stopping", consequence="rules stay")
+            return ending
+
+    def _release_if_node_is_late(self) -> None:
+        if self._options.detect_local_mode == "NodeCIDR":
+            return
+        for proxy in self._families.values():
+            proxy.release_after(NODE_PATIENCE)
+
+
+class _Services:
+    def __init__(self, families: Mapping[Family, FamilyProxy]) -> None:
+        self._families = families
+
+    def replace(self, objects: Any) -> None:
+        for proxy in self._families.values():
+            proxy.state.replace_services(objects)
+
+    def upsert(self, obj: Service) -> None:
+        for proxy in self._families.values():
+            proxy.state.set_service(obj)
+
+    def delete(self, namespace: str, name: str) -> None:
+        for proxy in self._families.values():
+            proxy.state.delete_service(namespace, name)
+
+
+class _Slices:
+    def __init__(self, families: Mapping[Family, FamilyProxy]) -> None:
+        self._families = families
+
+    def replace(self, objects: Any) -> None:
+        for proxy in self._families.values():
+            proxy.state.replace_slices(objects)
+
+    def upsert(self, obj: EndpointSlice) -> None:
+        for proxy in self._families.values():
+            proxy.state.set_slice(obj)
+
+    def delete(self, namespace: str, name: str) -> None:
+        for proxy in self._families.values():
+            proxy.state.delete_slice(namespace, name)
+
+
+class _Nodes:
+    def __init__(self, on_node: Callable[[Node | None], None]) -> None:
+        self._on_node = on_node
+
+    def replace(self, objects: Any) -> None:
+        self._on_node(objects[0] if objects else None)
+
+    def upsert(self, obj: Node) -> None:
+        self._on_node(obj)
+
+    def delete(self, namespace: str, name: str) -> None:
+        del namespace, name
+        self._on_node(None)
+
+
+def _age(statuses: Callable[[], Mapping[Any, Any]], resource: str, what: str) -> Callable[[], float]:
+    def read() -> float:
+        status = statuses().get(resource)
+        if status is None:
+            return 0.0
+        if what == "last_event_age":
+            return max(0.0, time.monotonic() - status.last_event_at) if status.last_event_at is not None else 0.0
+        return float(getattr(status, what) or 0.0)
+
+    return read
+
+
+def _packets(name: str) -> float | None:
+    count = nfacct.read().get(name)
+    return float(count.packets) if count is not None else None
+
+
+def _flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            yield path + key, value

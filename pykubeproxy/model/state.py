@@ -11,7 +11,7 @@ Goals, and how each is met:
 4. Small: objects are kept as the stripped values of model.service and model.endpoint.
 
 Threads: source threads call the setters, the family's engine calls the readers; one lock guards all. ``on_change`` is called
-outside the lock.
+outside the lock, with a word for what changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClusterState:
         self,
         family: Family,
         *,
-        on_change: Callable[[], None] = lambda: None,
+        on_change: Callable[[str], None] = lambda _: None,
         on_problem: Callable[[Problem], None] = lambda _: None,
         started_at: float = 0.0,
     ) -> None:
@@ -75,13 +75,13 @@ class ClusterState:
         """Take one Service; tell whether it changed anything."""
         with self.lock:
             changed = self._put_service(service)
-        return self._notify(changed)
+        return self._notify("service", changed=changed)
 
     def delete_service(self, namespace: str, name: str) -> bool:
         """Forget one Service; unknown ones are ignored."""
         with self.lock:
             changed = self._drop_service(ServiceKey(namespace, name))
-        return self._notify(changed)
+        return self._notify("service", changed=changed)
 
     def replace_services(self, services: Iterable[Service]) -> bool:
         """Take a whole list: what is not in it is gone. Always notifies, since it means "has synced"."""
@@ -93,19 +93,19 @@ class ClusterState:
             for key in sorted(gone):
                 self._drop_service(key)
             self.services_synced = True
-        return self._notify(changed=True)
+        return self._notify("services listed", changed=True)
 
     def set_slice(self, obj: EndpointSlice) -> bool:
         """Take one EndpointSlice; tell whether it changed anything."""
         with self.lock:
             changed = self._put_slice(obj)
-        return self._notify(changed)
+        return self._notify("endpoints", changed=changed)
 
     def delete_slice(self, namespace: str, name: str) -> bool:
         """Forget one EndpointSlice; unknown ones are ignored."""
         with self.lock:
             changed = self._drop_slice((namespace, name))
-        return self._notify(changed)
+        return self._notify("endpoints", changed=changed)
 
     def replace_slices(self, slices: Iterable[EndpointSlice]) -> bool:
         """Take a whole list: what is not in it is gone. Always notifies, since it means "has synced"."""
@@ -117,7 +117,7 @@ class ClusterState:
             for key in sorted(gone):
                 self._drop_slice(key)
             self.slices_synced = True
-        return self._notify(changed=True)
+        return self._notify("endpoints listed", changed=True)
 
     # -- readers, called by the engine under ``lock``
 
@@ -154,9 +154,9 @@ class ClusterState:
 
     # -- inside
 
-    def _notify(self, changed: bool) -> bool:  # noqa: FBT001
+    def _notify(self, what: str, *, changed: bool) -> bool:
         if changed:
-            self._on_change()
+            self._on_change(what)
         return changed
 
     def _note(self, kind: str, namespace: str, name: str, found: list[Problem]) -> None:

@@ -147,8 +147,8 @@ class Reader:
             raise NetfilterError(f"iptables-save -t {table} ended in the middle")
         return text
 
-    def read(self) -> Reading:
-        """Read all tables.
+    def read(self, wanted: tuple[str, ...] = TABLES) -> Reading:
+        """Read the tables.
 
         Raises:
             LockBusyError, EnvironmentProblem, NetfilterError: as restore.
@@ -156,7 +156,7 @@ class Reader:
         """
         tables: dict[str, SavedTable] = {}
         unreadable: dict[str, str] = {}
-        for table in TABLES:
+        for table in wanted:
             try:
                 tables |= parse(self.save(table))
             except UnreadableTable as exc:

@@ -50,6 +50,16 @@ def is_ours(table: str, chain: str) -> bool:
     return chain in _OWNED.get(table, ()) or (table == NAT and chain.startswith(SERVICE_PREFIXES))
 
 
+def callers_first(chain: str) -> tuple[int, int]:
+    """Sort key that puts a chain before all chains that it may jump to: the order in which chains can be deleted."""
+    if chain.startswith(DISPATCH_PREFIX):
+        return 1, int(chain.rpartition("-")[2]) if chain.rpartition("-")[2].isdigit() else 0
+    for rank, prefix in enumerate(("KUBE-FW-", "KUBE-EXT-", "KUBE-SV", "KUBE-SEP-"), 3):
+        if chain.startswith(prefix):
+            return rank, 0
+    return (9, 0) if chain == MARK_MASQ else (2, 0) if chain == NODEPORTS else (0, 0)
+
+
 def short_hash(text: str) -> str:
     """Return the 16 characters that stand for a text in a chain name."""
     return b32encode(sha256(text.encode()).digest())[:16].decode()

@@ -18,7 +18,7 @@ import msgspec
 from pykubeproxy.model.endpoint import Endpoint
 from pykubeproxy.model.service import ServiceKey, ServicePort, ServicePortName
 from pykubeproxy.model.state import ClusterState
-from pykubeproxy.model.topology import categorize
+from pykubeproxy.model.topology import categorize, is_local
 from pykubeproxy.rules.base import ensured_rules, nodeport_jumps, static_chains
 from pykubeproxy.rules.dispatch import Dispatch, FlatDispatch, Rank, TreeDispatch
 from pykubeproxy.rules.names import EXTERNAL_SERVICES, FILTER, FIREWALL, NAT, NODEPORTS, PROXY_FIREWALL, SERVICES
@@ -67,6 +67,10 @@ class Desired:
         self._dispatch.set_tail(nodeport_jumps(settings))
         self._contributions: dict[ServicePortName, _Contribution] = {}
         self._ports_of: dict[ServiceKey, tuple[ServicePortName, ...]] = {}
+        self.health_checks: dict[ServiceKey, tuple[int, int]] = {}
+        """(health check node port, distinct local addresses of ready endpoints) of the services that have such a port."""
+        self.udp_changes = 0
+        """Counts renderings of UDP service ports: a change means that conntrack is worth a look."""
         self._endpoints = 0
         self._portals = 0
         self._lines: tuple[dict[Rank, tuple[str, ...]], ...] = tuple({} for _ in _SHARED)
@@ -143,6 +147,7 @@ class Desired:
         for name in self._ports_of.get(key, ()):
             if name not in names:
                 self._exchange(name, None, None)
+                self.udp_changes += name.protocol == "UDP"
         for port in ports:
             own = endpoints.get(port.id, ())
             sorted_out = categorize(own, port, self.settings.here, node_hints=self.settings.uses_node_hints)
@@ -156,6 +161,14 @@ class Desired:
                 rules.lacks_external_endpoints,
             )
             self._exchange(port.id, contribution, rules)
+            self.udp_changes += port.id.protocol == "UDP"
+        checked = next((port for port in ports if port.health_check_node_port), None)
+        if checked is not None:
+            here = self.settings.here
+            local = {e.address for own in endpoints.values() for e in own if e.is_ready and is_local(e, here)}
+            self.health_checks[key] = (checked.health_check_node_port, len(local))
+        else:
+            self.health_checks.pop(key, None)
         if names:
             self._ports_of[key] = names
         else:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pykubeproxy.rules.names import DISPATCH_PREFIX, FILTER, MANGLE, NAT, UNORDERED
+from pykubeproxy.rules.names import DISPATCH_PREFIX, FILTER, MANGLE, NAT, UNORDERED, callers_first
 from pykubeproxy.rules.ruleset import Ensured
 
 Stage = Literal["prepare", "stage", "switch", "finish", "sweep", "all"]
@@ -149,7 +149,7 @@ def make_plan(difference: Difference, owner: Callable[[str], object | None], *, 
             shared.append((chain, text))
         else:
             own.append((who, chain, text))
-    delete = difference.delete.get(NAT, ())
+    delete = tuple(sorted(difference.delete.get(NAT, ()), key=callers_first))
     ensured = tuple(rule for rule in difference.ensure if rule.table == NAT)
     removed = tuple(rule for rule in difference.remove if rule.table == NAT)
     switch = Section(NAT, tuple(shared), ensured=ensured, removed=removed)

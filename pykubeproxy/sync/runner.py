@@ -82,9 +82,12 @@ class SyncLoop:
         sync_period: float,
         on_synced: Callable[[Outcome], None],
         on_crash: Callable[[BaseException], None],
+        on_start: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Make the loop; ``on_start`` is called before each sync and told whether it verifies."""
         self._engine = engine
+        self._on_start = on_start
         self._on_synced = on_synced
         self._on_crash = on_crash
         self._clock = clock
@@ -146,6 +149,7 @@ class SyncLoop:
             reason = self._reason or ("retry" if self._schedule.failures else "period")
             self._reason = ""
             verify = self._schedule.starts(self._clock())
+        self._on_start(verify)
         try:
             outcome = self._engine.sync(reason, verify=verify)
         except PykubeproxyError as exc:

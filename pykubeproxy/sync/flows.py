@@ -1,0 +1,128 @@
+"""Stale UDP flows: conntrack compared with what is wanted now, after every sync that changed a UDP service and at the sync period.
+
+Never on the sync path: a thread of its own for each family. Level-based: what is compared is the present state, not the change
+that led to it, so a failed pass or a lost moment loses nothing. What this process once programmed and wants no more is
+remembered until a pass over the table has succeeded without it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from pykubeproxy.errors import PykubeproxyError
+from pykubeproxy.model.service import ServicePort
+from pykubeproxy.model.state import ClusterState
+from pykubeproxy.node.conntrack import NOTHING, DesiredUdp, Programmed, reconcile
+from pykubeproxy.rules.settings import RuleSettings
+from pykubeproxy.serving.metrics import Metrics
+
+log = structlog.get_logger()
+
+Address = tuple[str, int]
+
+
+def wanted_udp(state: ClusterState, settings: RuleSettings, node_addresses: frozenset[str]) -> DesiredUdp:
+    """Return the UDP service ports of a state; takes its lock."""
+    services: dict[Address, frozenset[Address]] = {}
+    node_ports: dict[int, frozenset[Address]] = {}
+    with state.lock:
+        for key in state.keys():  # noqa: SIM118 - a method of the state, not a dict's
+            ports = [port for port in state.ports(key) if port.id.protocol == "UDP"]
+            if not ports:
+                continue
+            endpoints = state.endpoints(key)
+            for port in ports:
+                serving = frozenset(
+                    (e.address, e.port) for e in endpoints.get(port.id, ()) if e.is_ready or e.is_serving
+                )
+                for address in _addresses(port, settings):
+                    services[address, port.port] = services.get((address, port.port), frozenset()) | serving
+                if port.node_port:
+                    node_ports[port.node_port] = node_ports.get(port.node_port, frozenset()) | serving
+    return DesiredUdp(services, node_ports, _nodeport_addresses(settings, node_addresses))
+
+
+def _addresses(port: ServicePort, settings: RuleSettings) -> tuple[str, ...]:
+    external = port.external_ips if settings.uses_external_ips else ()
+    return (port.cluster_ip, *external, *port.load_balancer_ips)
+
+
+def _nodeport_addresses(settings: RuleSettings, local: frozenset[str]) -> frozenset[str]:
+    chosen = local if settings.nodeport_addresses is None else frozenset(settings.nodeport_addresses)
+    if settings.family == "IPv6" or not settings.localhost_nodeports:
+        return frozenset(a for a in chosen if a != "::1" and not a.startswith("127."))
+    return chosen
+
+
+class FlowKeeper:
+    """The thread that makes the passes of one family."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        settings: Callable[[], RuleSettings],
+        node_addresses: Callable[[], frozenset[str]],
+        *,
+        metrics: Metrics,
+        on_crash: Callable[[BaseException], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state = state
+        self._settings = settings
+        self._node_addresses = node_addresses
+        self._metrics = metrics
+        self._on_crash = on_crash
+        self._clock = clock
+        self._programmed: Programmed = NOTHING
+        self._wake = threading.Event()
+        self._stopped = False
+        self._last_error = ""
+        self._thread = threading.Thread(target=self._run, name=f"conntrack-{state.family}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end after the pass that is running."""
+        self._stopped = True
+        self._wake.set()
+
+    def request(self) -> None:
+        """Ask for a pass."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._wake.wait()
+                self._wake.clear()
+                if self._stopped:
+                    return
+                self.once()
+        except BaseException as exc:  # noqa: BLE001 - see SyncLoop
+            self._on_crash(exc)
+
+    def once(self) -> None:
+        """Make one pass."""
+        family = self._state.family
+        wanted = wanted_udp(self._state, self._settings(), self._node_addresses())
+        self._programmed = self._programmed.learn(wanted)
+        try:
+            result = reconcile(family, wanted, self._programmed.without(wanted))
+        except PykubeproxyError as exc:
+            if str(exc) != self._last_error:
+                log.warning("conntrack_failed", family=family, error=str(exc))
+            self._last_error = str(exc)
+            return
+        self._last_error = ""
+        self._metrics.conntrack_reconciler_sync_duration_seconds.labels(ip_family=family).observe(result.seconds)
+        self._metrics.conntrack_reconciler_deleted_entries_total.labels(ip_family=family).inc(result.deleted)
+        if not result.failed:
+            self._programmed = NOTHING.learn(wanted)
+        if result.deleted:
+            log.info("conntrack_cleaned", family=family, deleted=result.deleted, scanned=result.scanned)
