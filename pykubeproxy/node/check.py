@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
@@ -12,6 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
+
+from pykubeproxy.node.netlink import HEADER, NetlinkSocket
 
 log = structlog.get_logger()
 
@@ -34,6 +38,15 @@ _VIRTUAL_PREFIXES = (
 )
 
 PortRange = tuple[int, int]
+Listener = tuple[str, int]
+"""Protocol ("TCP" or "UDP") and port."""
+
+# include/uapi/linux/inet_diag.h. /proc/net/tcp would list every connection of the node; this lists listeners only.
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_DIAG_REQUEST = struct.Struct("=BBBBI48x")
+_DIAG_ANSWER = struct.Struct("=4xH")
+_LISTEN, _CLOSE = 10, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +168,40 @@ def read_facts(proc: Path = Path("/proc")) -> Facts:
     local_ports = (int(bounds[0]), int(bounds[1])) if len(bounds) == 2 and all(map(str.isdigit, bounds)) else None
     reserved = port_ranges(_text(proc / "sys/net/ipv4/ip_local_reserved_ports"))
     return Facts(rp_filter, local_ports, reserved)
+
+
+def listening_ports() -> frozenset[Listener]:
+    """List the ports on which programs of this network namespace wait; empty where the kernel does not tell."""
+    found: set[Listener] = set()
+    # A UDP socket without a peer is in state CLOSE.
+    wanted = (("TCP", socket.IPPROTO_TCP, _LISTEN), ("UDP", socket.IPPROTO_UDP, _CLOSE))
+    try:
+        with NetlinkSocket(_NETLINK_SOCK_DIAG) as netlink:
+            for family in (socket.AF_INET, socket.AF_INET6):
+                for name, protocol, state in wanted:
+                    body = _DIAG_REQUEST.pack(family, protocol, 0, 0, 1 << state)
+                    for buffer, filled in netlink.dump(_SOCK_DIAG_BY_FAMILY, body):
+                        found.update((name, port) for port in _ports(buffer, filled))
+    except OSError as error:
+        log.debug("listeners not read", reason=error.strerror or str(error))
+    return frozenset(found)
+
+
+def _ports(buffer: bytearray, filled: int) -> list[int]:
+    ports: list[int] = []
+    offset = 0
+    while offset + HEADER.size <= filled:
+        length, kind, *_ = HEADER.unpack_from(buffer, offset)
+        if kind == _SOCK_DIAG_BY_FAMILY:
+            (port,) = _DIAG_ANSWER.unpack_from(buffer, offset + HEADER.size)
+            ports.append(socket.ntohs(port))
+        offset += (length + 3) & ~3
+    return ports
+
+
+def shadowed(listening: Iterable[Listener], node_ports: Iterable[Listener]) -> list[Listener]:
+    """List the node ports that a program of the host waits on too: once rules stand, new clients never reach it."""
+    return sorted(set(listening) & set(node_ports))
 
 
 def _text(path: Path) -> str:

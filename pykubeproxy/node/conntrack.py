@@ -14,7 +14,8 @@ Goals, and how each is met:
    of services that are gone count only if they were translated to one of that service's last known endpoints.
 3. *Cheap.* The kernel is asked for UDP entries of one family; the rest is done on raw bytes at the fixed places where
    the kernel puts them, in a buffer that is used again (k/k#129982: 12 GB). Entries that are fine leave nothing behind.
-4. *Exact deletion.* By original tuple, zone and id: a flow that has just taken the place of a stale one survives.
+4. *Exact deletion.* By original tuple, zone and id, never by pattern. Should a new flow of the same tuple have got even
+   the same id (the kernel makes it from the entry's place in memory), it is translated once more, by the new rules.
 
 Run it after the rules have been written, never before and never on the path of a sync: an entry deleted under old rules
 comes back as it was. Threads: one pass at a time per ``UdpCleaner``; sockets belong to the calling thread's namespace.

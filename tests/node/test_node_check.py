@@ -1,10 +1,12 @@
 """Start-up checks: what they warn about, and what they let pass."""
 
+import socket
+
 import pytest
 from node_netns import Namespace
 from structlog.testing import capture_logs
 
-from pykubeproxy.node.check import Facts, findings, port_ranges, read_facts, warn
+from pykubeproxy.node.check import Facts, findings, listening_ports, port_ranges, read_facts, shadowed, warn
 
 
 def checks(facts=None, **kwargs):
@@ -90,3 +92,30 @@ def test_kernel_facts_of_a_namespace():
         assert facts.rp_filter["eth1"] == 1
         assert (facts.local_ports, facts.reserved_ports) == ((30500, 60999), ((30600, 30700), (31000, 31000)))
         assert checks(facts) == ["rp_filter", "local_port_range"]
+
+
+def test_node_ports_that_a_program_of_the_host_owns():
+    listening = {("TCP", 30080), ("UDP", 30053), ("TCP", 22)}
+    assert shadowed(listening, [("TCP", 30080), ("TCP", 30053)]) == [("TCP", 30080)]
+
+
+@pytest.mark.netns
+def test_kernel_listeners_of_both_families_and_protocols():
+    def listeners():
+        with (
+            socket.create_server(("127.0.0.1", 30080)),
+            socket.create_server(("::1", 30081), family=socket.AF_INET6),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as four,
+            socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as six,
+            socket.create_connection(("127.0.0.1", 30080)) as connected,
+        ):
+            four.bind(("0.0.0.0", 30053))
+            six.bind(("::", 30054))
+            return listening_ports(), connected.getsockname()[1]
+
+    with Namespace() as namespace:
+        namespace.assert_isolated()
+        found, client_port = namespace.call(listeners)
+        assert found == {("TCP", 30080), ("TCP", 30081), ("UDP", 30053), ("UDP", 30054)}
+        assert ("TCP", client_port) not in found
+        assert namespace.call(listening_ports) == frozenset()
