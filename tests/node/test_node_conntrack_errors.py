@@ -145,7 +145,7 @@ def test_a_silent_kernel_is_an_error_and_no_hang():
 
 @pytest.mark.netns
 def test_memory_stays_the_same_however_long_the_table_is():
-    """R007: 1.32's reconciler took gigabytes."""
+    """The reconciler of kube-proxy 1.32 took gigabytes (k/k#129982)."""
     entries = [
         entry(
             (f"10.{i >> 14}.{i >> 8 & 63}.{i & 255}", 5000), VIP if i % 3 else ("192.0.2.1", 53), P1 if i % 3 else None

@@ -1,4 +1,4 @@
-"""Stale UDP flows on the real kernel: field reports R001 to R014, in IPv4 and IPv6.
+"""Stale UDP flows on the real kernel, in IPv4 and IPv6 (k/k#19029, 48370, 112604, 139628, 84438, 66651, 100698, 70020).
 
 ``node`` has the services' rules and both endpoints; ``pod`` sends through it; ``outside`` is the node's default route.
 Every test first shows the fault itself (the control), then that a pass mends it, or that a pass leaves the flow alone.
@@ -180,7 +180,7 @@ def service(net, *ips, address=None):
     return DesiredUdp(services={(address or net.vip, 53): serving(*ips)})
 
 
-def test_r001_a_flow_moves_to_the_endpoint_that_took_over(net):
+def test_a_flow_moves_to_the_endpoint_that_took_over(net):
     with Lab(net) as lab:
         lab.rules((net.vip, 53, net.p1))
         client = lab.client()
@@ -194,7 +194,7 @@ def test_r001_a_flow_moves_to_the_endpoint_that_took_over(net):
         assert lab.clean(service(net, net.p2)).deleted == 0
 
 
-def test_r001_the_endpoint_that_stays_keeps_its_flows(net):
+def test_the_endpoint_that_stays_keeps_its_flows(net):
     with Lab(net) as lab:
         lab.rules((net.vip, 53, net.p1))
         assert lab.receiver(lab.client(), (net.vip, 53)) == net.p1
@@ -203,7 +203,7 @@ def test_r001_the_endpoint_that_stays_keeps_its_flows(net):
         assert lab.ids() == before != set()
 
 
-def test_r002_a_flow_older_than_the_first_endpoint_is_translated_at_last(net):
+def test_a_flow_older_than_the_first_endpoint_is_translated_at_last(net):
     with Lab(net) as lab:
         client = lab.client()
         assert lab.is_lost(client, (net.vip, 53))
@@ -214,7 +214,7 @@ def test_r002_a_flow_older_than_the_first_endpoint_is_translated_at_last(net):
         assert lab.receiver(client, (net.vip, 53)) == net.p1
 
 
-def test_r002_the_same_on_a_node_port(net):
+def test_a_node_port_flow_older_than_the_first_endpoint(net):
     with Lab(net) as lab:
         desired = DesiredUdp(node_ports={30053: serving(net.p1)}, node_addresses=frozenset({net.node, net.pod_gateway}))
         client = lab.client()
@@ -225,7 +225,7 @@ def test_r002_the_same_on_a_node_port(net):
         assert lab.receiver(client, (net.node, 30053)) == net.p1
 
 
-def test_r001_on_a_node_port(net):
+def test_a_node_port_flow_moves_too(net):
     with Lab(net) as lab:
         desired = DesiredUdp(node_ports={30053: serving(net.p2)}, node_addresses=frozenset({net.node}))
         client = lab.client()
@@ -237,7 +237,7 @@ def test_r001_on_a_node_port(net):
         assert lab.receiver(client, (net.node, 30053)) == net.p2
 
 
-def test_r005_what_a_failed_pass_left_the_next_one_finds(net):
+def test_what_a_failed_pass_left_the_next_one_finds(net):
     with Lab(net) as lab:
         lab.rules((net.vip, 53, net.p1))
         client = lab.client()
@@ -283,7 +283,7 @@ def reject(lab, ip, port):
         lab.iptables("-I", chain, *rule.split())
 
 
-def test_r008_a_service_scaled_to_zero_refuses_its_old_senders(net):
+def test_a_service_scaled_to_zero_refuses_its_old_senders(net):
     with Lab(net) as lab:
         lab.rules((net.vip, 53, net.p1))
         client = lab.client()
@@ -296,7 +296,7 @@ def test_r008_a_service_scaled_to_zero_refuses_its_old_senders(net):
         assert lab.ids() == set()
 
 
-def test_r008_a_deleted_service_is_remembered(net):
+def test_a_deleted_service_is_remembered(net):
     with Lab(net) as lab:
         lab.rules((net.vip, 53, net.p1))
         client = lab.client()
@@ -310,7 +310,7 @@ def test_r008_a_deleted_service_is_remembered(net):
         assert lab.node.call(cleaner.clean, DesiredUdp()).deleted == 0
 
 
-def test_r008_only_the_address_that_was_taken_away_loses_its_flows(net):
+def test_only_the_address_that_was_taken_away_loses_its_flows(net):
     with Lab(net) as lab:
         lab.rules((net.vip, 53, net.p1), (net.external, 53, net.p1))
         assert lab.receiver(lab.client(5000), (net.vip, 53)) == net.p1
@@ -321,7 +321,7 @@ def test_r008_only_the_address_that_was_taken_away_loses_its_flows(net):
         assert lab.ids() == kept != set()
 
 
-def test_r010_a_forwarded_flow_to_the_same_port_survives(net):
+def test_a_forwarded_flow_to_the_same_port_survives(net):
     with Lab(net) as lab:
         lab.rules((None, 30053, net.p1))
         peer = lab.socket(lab.outside, net.outside, 30053)
@@ -333,7 +333,7 @@ def test_r010_a_forwarded_flow_to_the_same_port_survives(net):
         assert lab.ids() == before != set()
 
 
-def test_r011_a_host_port_survives(net):
+def test_a_host_port_survives(net):
     with Lab(net) as lab:
         lab.iptables("-t", "nat", "-N", "CNI-HOSTPORT-DNAT")
         lab.iptables("-t", "nat", "-A", "PREROUTING", "-j", "CNI-HOSTPORT-DNAT")
@@ -353,7 +353,7 @@ def test_r011_a_host_port_survives(net):
 
 
 @pytest.mark.parametrize("protocol", [TCP, SCTP])
-def test_r013_r014_tcp_and_sctp_flows_to_an_endpoint_that_is_gone_survive(net, protocol):
+def test_tcp_and_sctp_flows_to_an_endpoint_that_is_gone_survive(net, protocol):
     with Lab(net) as lab:
         body = entry((net.pod, 5000), (net.vip, 53), (net.p1, 5353), protocol=protocol)
         lab.node.call(insert, [body, entry((net.pod, 5000), (net.vip, 53), (net.p1, 5353))])
