@@ -29,6 +29,7 @@ work.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import re
 import socket
@@ -211,7 +212,9 @@ def _parse_head(raw: bytes) -> _Head:
     length = _body_length(headers)
     connection = {token.strip().lower() for token in headers.get("connection", "").split(",")}
     wants_close = "close" in connection or (not is_http11 and "keep-alive" not in connection)
-    wants_close = wants_close or length is None or "expect" in headers
+    wants_close = wants_close or length is None
+    if headers.get("expect", "100-continue").lower() != "100-continue":
+        raise _Refused(HTTPStatus.EXPECTATION_FAILED)
     return _Head(Request(method, unquote(path), query, headers), is_http11, wants_close, length)
 
 
@@ -301,6 +304,7 @@ class _Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._head: _Head | None = None
         self._has_begun = False
+        self._searched = 0
         self._is_busy = False
         self._is_ending = False
         self._is_gone = False
@@ -357,7 +361,8 @@ class _Connection(asyncio.Protocol):
         self._leave()
         if self._is_write_paused:  # else the kernel would keep megabytes for a client that does not read
             sock = cast("socket.socket", self._transport.get_extra_info("socket"))
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
     def _leave(self) -> None:
@@ -397,14 +402,16 @@ class _Connection(asyncio.Protocol):
         self._answer(self._head, body)
 
     def _take_head(self) -> _Head | None:
-        # Empty lines before a request are ignored (RFC 9112, 2.2).
-        del self._buffer[: len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))]
-        if not self._buffer:
-            return None
         if not self._has_begun:
+            # Empty lines before a request are ignored (RFC 9112, 2.2).
+            del self._buffer[: len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))]
+            if not self._buffer:
+                return None
             self._has_begun = True
+            self._searched = 0
             self._wait(self._limits.head_timeout)
-        end = _HEAD_END.search(self._buffer)
+        end = _HEAD_END.search(self._buffer, max(0, self._searched - 3))
+        self._searched = len(self._buffer)
         if (len(self._buffer) if end is None else end.start()) > self._limits.max_head:
             raise _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if end is None:
@@ -414,6 +421,8 @@ class _Connection(asyncio.Protocol):
         head = _parse_head(raw)
         if head.body_length:
             self._wait(self._limits.head_timeout)
+            if "expect" in head.request.headers and head.body_length <= self._limits.max_body:
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return head
 
     def _take_body(self, length: int | None) -> bytes | None:
@@ -484,7 +493,8 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
         else:
             self._transport.resume_reading()
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the client may be gone already
+                self._transport.write_eof()
         self._wait(self._limits.write_timeout if self._is_write_paused else _LINGER)
 
 
@@ -518,7 +528,8 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening and end all connections. The port is free when this returns."""
-        self._server.run(self.close_on_loop())
+        if not self._server.stopping.is_set():
+            self._server.run(self.close_on_loop())
 
     async def close_on_loop(self) -> None:
         """Do the same as :meth:`close`, on the loop."""
@@ -553,12 +564,12 @@ class Listener:
 class Serving:
     """One named server on one or more addresses. Made by :meth:`HttpServer.serve`."""
 
-    def __init__(self, name: str, listeners: list[Listener], missing: set[str]) -> None:
+    def __init__(self, server: HttpServer, name: str, listeners: list[Listener], missing: set[str]) -> None:
         self.name = name
+        self._server = server
         self._listeners = listeners
         self._missing = missing
         self._all_bound = threading.Event()
-        self._is_closed = False
         if not missing:
             self._all_bound.set()
 
@@ -571,22 +582,26 @@ class Serving:
         """Wait until every address is bound; False if that took longer than the timeout."""
         return self._all_bound.wait(timeout)
 
+    def close(self) -> None:
+        """Stop listening and trying to."""
+        if not self._server.stopping.is_set():
+            self._server.run(self._close_on_loop())
+
     def is_waiting_for(self, address: str) -> bool:
         """Tell whether this address is still to be bound."""
-        return not self._is_closed and address in self._missing
+        return address in self._missing
 
     def bound(self, address: str, listener: Listener) -> None:
-        """Note that an address has been bound after all."""
+        """Note, on the loop, that an address has been bound after all."""
         self._listeners.append(listener)
         self._missing.discard(address)
         if not self._missing:
             self._all_bound.set()
 
-    def close(self) -> None:
-        """Stop listening and trying to."""
-        self._is_closed = True
-        for listener in list(self._listeners):
-            listener.close()
+    async def _close_on_loop(self) -> None:
+        self._missing.clear()
+        for listener in self._listeners:
+            await listener.close_on_loop()
 
 
 class HttpServer:
@@ -650,7 +665,7 @@ class HttpServer:
                 log.warning("cannot listen", server=name, address=address, error=problem.strerror or str(problem))
                 missing.add(address)
                 on_failure(message)
-        serving = Serving(name, listeners, missing)
+        serving = Serving(self, name, listeners, missing)
         log.info("serving", server=name, addresses=[format_address(*address) for address in serving.addresses])
         for address in sorted(missing):
             self.run(self._start_retry(serving, address, routes, group))

@@ -107,6 +107,7 @@ def test_unusual_but_allowed(raw):
             400,
             b"400 Bad Request",
         ),
+        (b"GET /hello HTTP/1.1\r\nHost: a\r\nExpect: magic\r\n\r\n", 417, b"417 Expectation Failed"),
         (b"GET /hello HTTP/2.0\r\nHost: a\r\n\r\n", 505, b"505 HTTP Version Not Supported"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, b"400 Bad Request"),
         (
@@ -145,6 +146,15 @@ def test_a_body_that_comes_in_pieces():
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for position in range(len(raw)):
             sock.sendall(raw[position : position + 1])
+        assert read_answer(sock).body == b"hello abc"
+
+
+def test_a_client_that_asks_before_it_sends_its_body_is_told_to_go_on():
+    with serving(hello()) as address, connect(address) as sock:
+        sock.sendall(b"PUT /hello HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+        go_on = b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert sock.recv(len(go_on), socket.MSG_WAITALL) == go_on
+        sock.sendall(b"abc")
         assert read_answer(sock).body == b"hello abc"
 
 
