@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 
-from e2e.apiserver import patches, resources, status
+from e2e.apiserver import patches, protobuf, resources, status
 from e2e.apiserver.reading import Reader, is_meant, list_head
 from e2e.apiserver.requests import Answer, Request, Target
 from e2e.apiserver.resources import Resource
 from e2e.apiserver.store import Entry, Store, listed, shown
 
 Json = dict[str, Any]
+
+_MEDIA_TYPES = ["application/json", "application/yaml", protobuf.CONTENT_TYPE]
 
 
 class Writer:
@@ -191,10 +193,14 @@ def _settle_namespace(meta: Json, target: Target, resource: Resource) -> None:
 
 def _decode_body(request: Request, resource: Resource) -> Json:
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
-    if kind not in {"application/json", "application/yaml"}:
-        raise status.unsupported_media_type(["application/json", "application/yaml"])
+    if kind not in _MEDIA_TYPES:
+        raise status.unsupported_media_type(_MEDIA_TYPES)
     try:
-        obj = patches.decode(request.body, is_yaml=kind == "application/yaml")
+        obj: Any
+        if kind == protobuf.CONTENT_TYPE:
+            obj = protobuf.decode(request.body)
+        else:
+            obj = patches.decode(request.body, is_yaml=kind == "application/yaml")
     except ValueError as fault:
         raise status.bad_request(f"couldn't get version/kind; json parse error: {fault}") from None
     if not isinstance(obj, dict) or obj.get("kind", resource.kind) != resource.kind:
