@@ -30,8 +30,8 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, load_kube_config
 from kubernetes.config.incluster_config import InClusterConfigLoader
-from urllib3 import BaseHTTPResponse
-from urllib3.exceptions import HTTPError, MaxRetryError, ReadTimeoutError
+from urllib3 import BaseHTTPResponse, disable_warnings
+from urllib3.exceptions import HTTPError, InsecureRequestWarning, MaxRetryError, ReadTimeoutError
 
 from pykubeproxy import __version__
 from pykubeproxy.config.options import ClientOptions
@@ -88,7 +88,7 @@ class _Request:
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
-    read_timeout: float = LIST_TIMEOUT
+    read_timeout: float = CONNECT_TIMEOUT
 
 
 class Access:
@@ -118,8 +118,7 @@ class Access:
     def current(self) -> tuple[int, Configuration]:
         """Return the configuration, read again if its files have changed, and its generation."""
         with self._lock:
-            if _stamp(self._settings.files) != self._settings.stamp:
-                self._reload()
+            self._refresh()
             return self.generation, self._settings.configuration
 
     def reload(self) -> None:
@@ -130,6 +129,7 @@ class Access:
     def authorization(self) -> str | None:
         """Return the Authorization header. A token file is read at each call; if that fails its last content holds."""
         with self._lock:
+            self._refresh()
             settings = self._settings
             if not settings.token_file:
                 value = settings.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
@@ -141,6 +141,10 @@ class Access:
                 token = ""
             self._token = token or self._token
             return f"Bearer {self._token}" if self._token else None
+
+    def _refresh(self) -> None:
+        if _stamp(self._settings.files) != self._settings.stamp:
+            self._reload()
 
     def _reload(self) -> None:
         try:
@@ -167,10 +171,12 @@ class Access:
             hint = "" if self._options.kubeconfig else " (outside a cluster give --kubeconfig or --master)"
             raise ConfigurationError(f"{where}: {said}{hint}") from error
         if self._options.master:
-            master = self._options.master
-            configuration.host = (master if "://" in master else f"http://{master}").rstrip("/")
+            _override_host(configuration, self._options.master)
         if not urlsplit(configuration.host).hostname:
             raise ConfigurationError(f"the API server's address {configuration.host!r} is no URL")
+        if not configuration.verify_ssl:
+            log.warning("the API server's certificate is not checked", server=configuration.host)
+            disable_warnings(InsecureRequestWarning)  # urllib3's own, at each request
         configuration.retries = False
         configuration.socket_options = SOCKET_OPTIONS
         configuration.connection_pool_maxsize = 1
@@ -205,6 +211,19 @@ class Access:
         )
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         return token_file, ()
+
+
+def _override_host(configuration: Configuration, master: str) -> None:
+    host = (master if "://" in master else f"http://{master}").rstrip("/")
+    configuration.host = host
+    refresh = configuration.refresh_api_key_hook
+    if refresh is not None:
+
+        def refresh_and_keep_host(target: Configuration) -> None:
+            refresh(target)  # writes the kubeconfig's server as well as its token
+            target.host = host
+
+        configuration.refresh_api_key_hook = refresh_and_keep_host
 
 
 def _active(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -301,6 +320,7 @@ class ApiSession:
             f"list {resource}",
             params,
             headers={"Accept-Encoding": "gzip"},  # the server uses it above 128 KiB: a tenth of the bytes
+            read_timeout=LIST_TIMEOUT,
         )
         response = self._accepted(request)
         body = bytearray()
