@@ -27,7 +27,7 @@ EMULATED_VERSION = "v1.36.2"
 @click.group(cls=FlagGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @flag_options
 @click.pass_context
-def command(context: click.Context, **values: Any) -> None:
+def command(context: click.Context, /, **values: Any) -> None:
     """Program Services into this node's iptables, as kube-proxy does.
 
     Without a command: run the daemon, on an API server (--kubeconfig, or in a pod) or on files (--manifests).

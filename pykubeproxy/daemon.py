@@ -22,11 +22,11 @@ import structlog
 
 from pykubeproxy import __version__
 from pykubeproxy import log as logging_setup
-from pykubeproxy.config.flags import FlagValues, Invocation, resolve
+from pykubeproxy.config.flags import FlagValues, Invocation, flag_texts, resolve
 from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.reload import ConfigWatcher, plan_reload
-from pykubeproxy.config.write import to_document
+from pykubeproxy.config.write import to_configz_document
 from pykubeproxy.errors import EnvironmentProblem, NetfilterError, PykubeproxyError
 from pykubeproxy.family import FamilyProxy
 from pykubeproxy.model.addresses import FAMILIES, Family
@@ -35,7 +35,7 @@ from pykubeproxy.netfilter.backend import KINDS, Backend, choose, version
 from pykubeproxy.netfilter.probe import Features, is_supported, probe, tell
 from pykubeproxy.netfilter.process import Runner, SubprocessRunner
 from pykubeproxy.netfilter.read import Reader
-from pykubeproxy.node import nfacct
+from pykubeproxy.node import conntrack, nfacct
 from pykubeproxy.node.addresses import interface_addresses, ipv6_supported, node_ips
 from pykubeproxy.node.check import findings, read_facts, warn
 from pykubeproxy.node.process import set_oom_score_adj
@@ -46,6 +46,7 @@ from pykubeproxy.serving.http import HttpServer
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
 from pykubeproxy.serving.pages import About, health_routes, metrics_routes
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use
+from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
 from pykubeproxy.watch.client import ApiClient, connect
 from pykubeproxy.watch.events import EventRecorder, ObjectRef, node_ref
@@ -122,7 +123,7 @@ def sysctl_plan(options: Options, node_ip: str | None = None) -> SysctlPlan:
 
 def initialise(options: Options) -> None:
     """Do ``--init-only``: what needs more rights than the daemon should have."""
-    init_sysctls(sysctl_plan(options))
+    init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
 
 
 def run(invocation: Invocation, given: FlagValues, node_name: str) -> int:
@@ -133,9 +134,7 @@ def run(invocation: Invocation, given: FlagValues, node_name: str) -> int:
 class Daemon:
     """The daemon of one node. ``run`` blocks; everything else happens in threads that end with it."""
 
-    def __init__(
-        self, invocation: Invocation, given: FlagValues, node_name: str, runner: Runner | None = None
-    ) -> None:
+    def __init__(self, invocation: Invocation, given: FlagValues, node_name: str, runner: Runner | None = None) -> None:
         self._invocation = invocation
         self._given = given
         self._options = invocation.options
@@ -145,7 +144,7 @@ class Daemon:
         self._node: Node | None = None
         self._facts: dict[Family, Facts] = {}
         self._families: dict[Family, FamilyProxy] = {}
-        self._metrics = Metrics(build=BuildInfo(version=__version__))
+        self._metrics: Metrics
         self._http = HttpServer()
         self._source: Source | None = None
         self._recorder: EventRecorder | None = None
@@ -159,7 +158,8 @@ class Daemon:
             set_oom_score_adj(options.oom_score_adj)
         client = None if options.manifests else connect(options.client)
         backends = self._backends()
-        init_sysctls(sysctl_plan(options))
+        self._metrics = Metrics(families=list(backends), build=BuildInfo(version=__version__))
+        init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
         with contextlib.ExitStack() as stack:
             self._catch_signals(stack)
             self._http.start()
@@ -172,6 +172,28 @@ class Daemon:
             self._watch_config(stack)
             log.info("started", version=__version__, node=self._node_name, families=list(self._families))
             return self._wait()
+
+    def end(self, status: int) -> None:
+        """Let ``run`` return; may be called from any thread."""
+        self._ending.put(status)
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether every family's rules have once been what they should be."""
+        return bool(self._families) and all(proxy.engine.has_synced for proxy in self._families.values())
+
+    @property
+    def options(self) -> Options:
+        """The options in force."""
+        return self._options
+
+    def engine(self, family: Family) -> Engine:
+        """Return the engine of one family."""
+        return self._families[family].engine
+
+    def facts(self, family: Family) -> Facts:
+        """Return what the machine says for one family."""
+        return self._facts[family]
 
     # -- start
 
@@ -193,7 +215,9 @@ class Daemon:
             backends[family] = backend
         primary = node_ips((), self._options.bind_address).primary
         if primary not in backends:
-            raise EnvironmentProblem(f"iptables-{choice.kind} cannot be used for {primary}, the primary family of this node")
+            raise EnvironmentProblem(
+                f"iptables-{choice.kind} cannot be used for {primary}, the primary family of this node"
+            )
         return backends
 
     def _features(self, backend: Backend) -> Features:
@@ -202,7 +226,9 @@ class Daemon:
         texts = list(standing.chains[FILTER].values()) + [rule.rule for rule in standing.ensured]
         has_objects = nfacct.ensure() >= frozenset(nfacct.COUNTERS)
         # A take-over or restart (our chains stand) shows by itself what works: nothing is tried, nothing written.
-        wanted = ("comment", "conntrack", "addrtype", "statistic", "recent", "mark") if not standing.chains[FILTER] else ()
+        wanted = (
+            ("comment", "conntrack", "addrtype", "statistic", "recent", "mark") if not standing.chains[FILTER] else ()
+        )
         if has_objects:
             wanted = (*wanted, "nfacct")
         features = probe(backend, self._runner, texts, wanted)
@@ -213,9 +239,7 @@ class Daemon:
 
     def _start_families(self, backends: Mapping[Family, Backend], stack: contextlib.ExitStack) -> None:
         options = self._options
-        self._health = ProxierHealth(
-            list(backends), options.iptables.sync_period, watch_ages=self._watch_ages
-        )
+        self._health = ProxierHealth(list(backends), options.iptables.sync_period, watch_ages=self._watch_ages)
         for family, backend in backends.items():
             features = self._features(backend)
             self._facts[family] = Facts(
@@ -269,7 +293,9 @@ class Daemon:
         assert health is not None
         hard = options.bind_address_hard_fail
         for resource in ("services", "endpointslices", "nodes"):
-            self._metrics.watch_age_seconds.labels(resource=resource).set_function(_age(self._statuses, resource, "watch_age"))
+            self._metrics.watch_age_seconds.labels(resource=resource).set_function(
+                _age(self._statuses, resource, "watch_age")
+            )
             self._metrics.last_event_age_seconds.labels(resource=resource).set_function(
                 _age(self._statuses, resource, "last_event_age")
             )
@@ -297,8 +323,8 @@ class Daemon:
         if options.metrics_bind_address:
             about = About(
                 version=__version__,
-                configuration=lambda: to_document(self._options),
-                flags=lambda: {name: str(value) for name, value in _flat(to_document(self._options))},
+                configuration=lambda: to_configz_document(self._options),
+                flags=lambda: flag_texts(self._given),
                 has_profiling=options.profiling,
                 set_verbosity=self._set_verbosity,
             )
@@ -325,7 +351,9 @@ class Daemon:
         addresses = tuple(interface_addresses())
         for family, facts in self._facts.items():
             if facts.local_addresses != addresses:
-                self._facts[family] = Facts(addresses, facts.tcp_be_liberal, facts.random_fully, facts.nfacct, facts.comments)
+                self._facts[family] = Facts(
+                    addresses, facts.tcp_be_liberal, facts.random_fully, facts.nfacct, facts.comments
+                )
                 self._families[family].configure(self._settings(family), self._options, "addresses")
 
     def _on_node(self, node: Node | None) -> None:
@@ -359,7 +387,9 @@ class Daemon:
             fresh, notes = resolve(self._given)
         except PykubeproxyError as exc:
             self._metrics.config_reload_failures_total.inc()
-            log.error("config_invalid", path=self._invocation.config, error=str(exc), consequence="the old one stays in force")
+            log.error(
+                "config_invalid", path=self._invocation.config, error=str(exc), consequence="the old one stays in force"
+            )
             self._warn_node("ConfigurationInvalid", str(exc))
             return
         log_notes(notes)
@@ -385,7 +415,9 @@ class Daemon:
     def _on_problem(self, problem: Problem) -> None:
         if self._recorder is not None and problem.kind == "Service":
             self._recorder.warning(
-                ObjectRef("Service", problem.namespace, problem.name), "InvalidField", f"{problem.field}: {problem.message}"
+                ObjectRef("Service", problem.namespace, problem.name),
+                "InvalidField",
+                f"{problem.field}: {problem.message}",
             )
 
     def _warn_node(self, reason: str, message: str) -> None:
@@ -426,7 +458,9 @@ class Daemon:
             except queue.Empty:
                 self._release_if_node_is_late()
                 if limit is not None and time.monotonic() > limit and not pod_cidrs(self._node):
-                    log.error("no_pod_cidr", node=self._node_name, consequence="detectLocalMode NodeCIDR cannot work; exiting")
+                    log.error(
+                        "no_pod_cidr", node=self._node_name, consequence="detectLocalMode NodeCIDR cannot work; exiting"
+                    )
                     return 1
                 continue
             if isinstance(ending, BaseException):
@@ -507,11 +541,3 @@ def _age(statuses: Callable[[], Mapping[Any, Any]], resource: str, what: str) ->
 def _packets(name: str) -> float | None:
     count = nfacct.read().get(name)
     return float(count.packets) if count is not None else None
-
-
-def _flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in document.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
-        else:
-            yield path + key, value

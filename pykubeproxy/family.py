@@ -12,7 +12,7 @@ import structlog
 from pykubeproxy.config.options import Options
 from pykubeproxy.errors import NetfilterError, PykubeproxyError
 from pykubeproxy.model.addresses import Family
-from pykubeproxy.model.service import Problem
+from pykubeproxy.model.service import Problem, ServiceKey
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
@@ -72,6 +72,7 @@ class FamilyProxy:
             metrics=metrics,
             dispatch=options.service_dispatch,
             reporter=reporter,
+            on_adopt=lambda standing: self._flows.adopt(standing),
         )
         self._loop = SyncLoop(
             self.engine,
@@ -117,9 +118,7 @@ class FamilyProxy:
 
     def configure(self, settings: RuleSettings, options: Options, reason: str) -> None:
         """Take over settings and options that may have changed."""
-        self._loop.set_periods(
-            min_interval=options.iptables.min_sync_period, sync_period=options.iptables.sync_period
-        )
+        self._loop.set_periods(min_interval=options.iptables.min_sync_period, sync_period=options.iptables.sync_period)
         if self.engine.configure(settings, dispatch=options.service_dispatch):
             self._health.queued_update(self.family)
             self._ask(reason)
@@ -139,7 +138,9 @@ class FamilyProxy:
             services, endpoints = self.state.pending()
             self._metrics.sync_proxy_rules_service_changes_pending.set(services)
             self._metrics.sync_proxy_rules_endpoint_changes_pending.set(endpoints)
-            self._metrics.sync_proxy_rules_last_queued_timestamp_seconds.labels(ip_family=self.family).set_to_current_time()
+            self._metrics.sync_proxy_rules_last_queued_timestamp_seconds.labels(
+                ip_family=self.family
+            ).set_to_current_time()
             self._health.queued_update(self.family)
         self._ask(what)
 
@@ -164,9 +165,7 @@ class FamilyProxy:
         if wanted is None:
             return
         with self.state.lock:
-            checks = {
-                port: (key.namespace, key.name, count) for key, (port, count) in wanted.health_checks.items()
-            }
+            checks = {port: (key.namespace, key.name, count) for key, (port, count) in wanted.health_checks.items()}
             lacking = wanted.lacking()
             counts = {table: wanted.ruleset.rule_count(table) for table in (FILTER, NAT)} if outcome.is_full else {}
             udp = wanted.udp_changes
@@ -178,7 +177,9 @@ class FamilyProxy:
             self._metrics.sync_proxy_rules_iptables_total.labels(table=table, ip_family=self.family).set(count)
         self._metrics.sync_proxy_rules_service_changes_pending.set(0)
         self._metrics.sync_proxy_rules_endpoint_changes_pending.set(0)
-        self._checks.sync(checks, list(self.engine.settings.nodeport_addresses or ()))
+        addresses = self.engine.settings.nodeport_addresses
+        # No address at all is not "every address": then no port is opened.
+        self._checks.sync({} if addresses == () else checks, list(addresses or ()))
         if udp != self._udp_seen or outcome.reason == "period":
             self._udp_seen = udp
             self._flows.request()
@@ -201,8 +202,6 @@ class FamilyProxy:
             log.warning("other_backend_taken_over", family=self.family, backend=other.kind, chains=removed.chains)
 
     def _on_check_failure(self, namespace: str, name: str, message: str) -> None:
-        from pykubeproxy.model.service import ServiceKey  # noqa: PLC0415
-
         self._reporter.service(ServiceKey(namespace, name), "FailedToStartServiceHealthcheck", message)
 
     def _local_addresses(self) -> frozenset[str]:

@@ -159,7 +159,9 @@ def service_ports(service: Service, family: Family) -> tuple[tuple[ServicePort, 
     if spec.type == "LoadBalancer" and external_local:
         health_check = spec.health_check_node_port or 0
         if not _is_port(health_check):
-            problem("spec.healthCheckNodePort", f"{health_check} is no port; nothing answers the load balancer's checks")
+            problem(
+                "spec.healthCheckNodePort", f"{health_check} is no port; nothing answers the load balancer's checks"
+            )
             health_check = 0
     affinity = _affinity(service, problem)
 
@@ -241,8 +243,7 @@ def _ingress(service, family, problem) -> tuple[str, ...]:  # type: ignore[no-un
     if status is None or status.load_balancer is None:
         return ()
     texts = [
-        (ingress.ip or "") if ingress.ip_mode in (None, "VIP") else ""
-        for ingress in status.load_balancer.ingress or ()
+        (ingress.ip or "") if ingress.ip_mode in (None, "VIP") else "" for ingress in status.load_balancer.ingress or ()
     ]
     return _addresses(texts, family, "status.loadBalancer.ingress", problem)
 

@@ -34,7 +34,9 @@ class Categories(NamedTuple):
     """"node" or "zone" when hints narrowed the cluster endpoints, else ""."""
 
 
-def categorize(endpoints: tuple[Endpoint, ...], port: ServicePort, here: Placement, *, node_hints: bool = True) -> Categories:
+def categorize(
+    endpoints: tuple[Endpoint, ...], port: ServicePort, here: Placement, *, node_hints: bool = True
+) -> Categories:
     """Sort a service port's endpoints by the traffic that they serve on this node.
 
     ``node_hints`` is the feature gate PreferSameTrafficDistribution.

@@ -76,10 +76,14 @@ def choose(wanted: str, runner: Runner) -> Choice:
     """
     there = [kind for kind in KINDS if shutil.which(f"iptables-{kind}-restore")]
     if not there:
-        raise EnvironmentProblem("no iptables found: install the iptables package (1.8.4 or newer, with -nft or -legacy programs)")
+        raise EnvironmentProblem(
+            "no iptables found: install the iptables package (1.8.4 or newer, with -nft or -legacy programs)"
+        )
     if wanted != "auto":
         if wanted not in there:
-            raise EnvironmentProblem(f"iptables-{wanted}-restore is not installed, but --iptables-backend={wanted} asks for it")
+            raise EnvironmentProblem(
+                f"iptables-{wanted}-restore is not installed, but --iptables-backend={wanted} asks for it"
+            )
         return Choice("nft" if wanted == "nft" else "legacy", "asked for by --iptables-backend")
     if len(there) == 1:
         return Choice(there[0], "the only one installed")

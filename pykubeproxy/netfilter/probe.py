@@ -122,5 +122,3 @@ def tell(family: Family, features: Features) -> None:
     for name, complaint in features.missing.items():
         level = log.info if name == "nfacct" else log.warning
         level("match_missing", family=family, match=name, consequence=consequences[name], complaint=complaint)
-
-

@@ -43,7 +43,9 @@ def failure(finished: Finished, document: str) -> Exception:
             )
         return LockBusyError(f"another program holds the xtables lock ({complaint})")
     if "Permission denied" in complaint or "you must be root" in complaint or "Operation not permitted" in complaint:
-        return EnvironmentProblem(f"iptables may not write: {complaint}; run as root with CAP_NET_ADMIN and CAP_NET_RAW")
+        return EnvironmentProblem(
+            f"iptables may not write: {complaint}; run as root with CAP_NET_ADMIN and CAP_NET_RAW"
+        )
     match = _LINE.search(complaint)
     line = int(match[1]) if match else None
     message = f"iptables-restore failed with status {finished.status}: {complaint or 'no word of why'}"

@@ -46,9 +46,7 @@ _JUMPS: tuple[tuple[str, str, str, str, str], ...] = (
 )
 """(table, our chain, builtin chain, comment, match), each prepended in this order."""
 
-GUARD = (
-    "! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment}-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
-)
+GUARD = "! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment}-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
 """Keeps neighbours off services on 127.0.0.1 while route_localnet is on (CVE-2020-8558). kubelet writes the same rule."""
 
 

@@ -55,7 +55,9 @@ def render(port: ServicePort, endpoints: Categories, settings: RuleSettings, *, 
     names = PortChains(port.id)
     name = str(port.id)
     protocol = port.id.protocol.lower()
-    reject = "REJECT --reject-with " + ("icmp6-port-unreachable" if settings.family == "IPv6" else "icmp-port-unreachable")
+    reject = "REJECT --reject-with " + (
+        "icmp6-port-unreachable" if settings.family == "IPv6" else "icmp-port-unreachable"
+    )
 
     def to(address: str, number: int, note: str, target: str, *, source: str = "", incoming: str = "") -> str:
         return f"{source}-d {host(address)} {incoming}-p {protocol} {comment(note, settings)}-m {protocol} --dport {number} -j {target}"

@@ -78,7 +78,9 @@ def _local_detector(family: Family, options: Options, node: Node | None) -> Loca
         case "BridgeInterface":
             return LocalDetector(interface=options.bridge_interface)
         case "InterfaceNamePrefix":
-            return LocalDetector(interface=options.interface_name_prefix + "+")
+            prefix = options.interface_name_prefix
+            # A name has 15 characters at most: such a prefix is a whole name, and iptables refuses 16.
+            return LocalDetector(interface=prefix if len(prefix) == 15 else prefix + "+")
         case "NodeCIDR":
             network = next((cidr for cidr in pod_cidrs(node) if family_of(cidr) == family), None)
         case _:

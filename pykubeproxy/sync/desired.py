@@ -98,7 +98,9 @@ class Desired:
         found = self._contributions.values()
         return sum(c.lacks_internal for c in found), sum(c.lacks_external for c in found)
 
-    def update(self, state: ClusterState, keys: Iterable[ServiceKey], *, without: frozenset[ServiceKey] = frozenset()) -> None:
+    def update(
+        self, state: ClusterState, keys: Iterable[ServiceKey], *, without: frozenset[ServiceKey] = frozenset()
+    ) -> None:
         """Render these services from the state (the caller holds its lock); those in ``without`` become nothing."""
         found = [(key, state.ports(key), state.endpoints(key)) for key in keys]
         count = self._endpoints

@@ -42,8 +42,6 @@ def difference(
     if ensured:
         counts = Counter((rule.table, rule.chain, rule.rule) for rule in standing.ensured)
         missing = tuple(r for r in wanted.ensured if not counts[r.table, r.chain, r.rule])
-        surplus = tuple(
-            r for r in wanted.ensured if r.at_top for _ in range(counts[r.table, r.chain, r.rule] - 1)
-        )
+        surplus = tuple(r for r in wanted.ensured if r.at_top for _ in range(counts[r.table, r.chain, r.rule] - 1))
         create = tuple(chain for chain in wanted.shared_chains if chain not in standing.shared_chains)
     return Difference(write, delete, missing, create, surplus)

@@ -106,11 +106,12 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         batch: int | None = NFT_BATCH,
+        on_adopt: Callable[[Ruleset], None] = lambda _: None,
     ) -> None:
         """Make an engine that has not looked at the kernel yet.
 
         ``fingerprint`` returns a cheap value that changes whenever somebody writes to the kernel's tables, or None where there is
-        no such thing. ``batch`` is used on nft only.
+        no such thing. ``batch`` is used on nft only. ``on_adopt`` is shown what stood before the first write.
         """
         self.state = state
         self.family = state.family
@@ -123,6 +124,7 @@ class Engine:
         self._clock = clock
         self._wall_clock = wall_clock
         self._batch = batch if backend.kind == "nft" else None
+        self._on_adopt = on_adopt
         self._lock = threading.Lock()
         self._settings = settings
         self._dispatch = dispatch
@@ -234,6 +236,8 @@ class Engine:
             adopted = standing is None
             if standing is None:
                 standing = self._read(wanted)
+                if not self.has_synced:
+                    self._on_adopt(standing)
                 outcome.is_full = check_ensured = True
             found = difference(standing, wanted.ruleset, None if adopted else self._touched, ensured=check_ensured)
             plan = make_plan(found, wanted.owner.get, batch=self._batch)
@@ -255,7 +259,9 @@ class Engine:
         for table, why in reading.unreadable.items():
             if table not in self._unreadable:
                 self._unreadable.add(table)
-                log.warning("table_unreadable", family=self.family, table=table, why=why, consequence="read chain by chain")
+                log.warning(
+                    "table_unreadable", family=self.family, table=table, why=why, consequence="read chain by chain"
+                )
         self._unreadable.intersection_update(reading.unreadable)
         standing = reading.ruleset
         for table in TABLES:
@@ -269,7 +275,8 @@ class Engine:
         if self._alias:
             back = {(rule.table, rule.chain, text): rule.rule for rule, text in self._alias.items()}
             standing.ensured = tuple(
-                rule._replace(rule=back.get((rule.table, rule.chain, rule.rule), rule.rule)) for rule in standing.ensured
+                rule._replace(rule=back.get((rule.table, rule.chain, rule.rule), rule.rule))
+                for rule in standing.ensured
             )
         self._standing = standing
         return standing
@@ -290,13 +297,17 @@ class Engine:
                 chain
                 for chain in {**have, **had}
                 if have.get(chain) is not had.get(chain)
-                and (have.get(chain) is None or had.get(chain) is None or not same_chain(chain, have[chain], had[chain]))
+                and (
+                    have.get(chain) is None or had.get(chain) is None or not same_chain(chain, have[chain], had[chain])
+                )
             ]
             missing = [r for r in wanted.ruleset.ensured if r.table == table and not _stands(r, fresh)]
             if moved or missing:
                 outcome.drifted[table] = len(moved) + len(missing)
                 self._touched.update((table, chain) for chain in moved)
-                self._metrics.drift_detected_total.labels(table=table, ip_family=self.family).inc(len(moved) + len(missing))
+                self._metrics.drift_detected_total.labels(table=table, ip_family=self.family).inc(
+                    len(moved) + len(missing)
+                )
                 log.warning(
                     "drift",
                     family=self.family,
@@ -342,9 +353,13 @@ class Engine:
             self._metrics.restores_total.labels(ip_family=self.family, result="failure").inc()
             self._metrics.sync_proxy_rules_iptables_restore_failures_total.labels(ip_family=self.family).inc()
             if not outcome.is_full:
-                self._metrics.sync_proxy_rules_iptables_partial_restore_failures_total.labels(ip_family=self.family).inc()
+                self._metrics.sync_proxy_rules_iptables_partial_restore_failures_total.labels(
+                    ip_family=self.family
+                ).inc()
             line = exc.line if isinstance(exc, RestoreError) else None
-            log.error("restore_failed", family=self.family, stage=step.stage, error=str(exc), input=around(document, line))
+            log.error(
+                "restore_failed", family=self.family, stage=step.stage, error=str(exc), input=around(document, line)
+            )
             raise
         self._metrics.restores_total.labels(ip_family=self.family, result="success").inc()
         self._metrics.restore_duration_seconds.labels(ip_family=self.family).observe(self._clock() - started)
@@ -389,9 +404,7 @@ class Engine:
             wanted.update(self.state, list(culprits), without=frozenset(self._quarantine))
         self._touched.update(wanted.take_changed())
 
-    def _culprits(
-        self, step: Step, wanted: Desired, refused: RestoreError, outcome: Outcome
-    ) -> dict[ServiceKey, str]:
+    def _culprits(self, step: Step, wanted: Desired, refused: RestoreError, outcome: Outcome) -> dict[ServiceKey, str]:
         """Return the refused services: those whose own chains fail alone, else the owner of the line that was named."""
         groups: dict[ServiceKey, list[tuple[str, str]]] = {}
         for section in step.sections:
@@ -448,7 +461,13 @@ class Engine:
             there = [r.rule for r in fresh.ensured if (r.table, r.chain) == (rule.table, rule.chain)]
             if there:
                 self._alias[rule] = there[0 if rule.at_top else -1]
-                log.warning("rule_printed_otherwise", family=self.family, chain=rule.chain, ours=rule.rule, kernel=self._alias[rule])
+                log.warning(
+                    "rule_printed_otherwise",
+                    family=self.family,
+                    chain=rule.chain,
+                    ours=rule.rule,
+                    kernel=self._alias[rule],
+                )
 
     # -- afterwards
 

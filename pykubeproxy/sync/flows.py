@@ -1,12 +1,14 @@
 """Stale UDP flows: conntrack compared with what is wanted now, after every sync that changed a UDP service and at the sync period.
 
 Never on the sync path: a thread of its own for each family. Level-based: what is compared is the present state, not the change
-that led to it, so a failed pass or a lost moment loses nothing. What this process once programmed and wants no more is
-remembered until a pass over the table has succeeded without it.
+that led to it, so a failed pass or a lost moment loses nothing. What this process once programmed (or found in the kernel when it
+started) and wants no more is remembered until two passes in a row had nothing to delete: the state may be ahead of
+the kernel, whose old rules can make an entry again that was just deleted.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +19,8 @@ from pykubeproxy.errors import PykubeproxyError
 from pykubeproxy.model.service import ServicePort
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.node.conntrack import NOTHING, DesiredUdp, Programmed, reconcile
+from pykubeproxy.rules.names import DISPATCH_PREFIX, NAT, NODEPORTS, SERVICES
+from pykubeproxy.rules.ruleset import Ruleset
 from pykubeproxy.rules.settings import RuleSettings
 from pykubeproxy.serving.metrics import Metrics
 
@@ -58,6 +62,22 @@ def _nodeport_addresses(settings: RuleSettings, local: frozenset[str]) -> frozen
     return chosen
 
 
+_PORTAL = re.compile(r"^-A \S+ -d ([0-9a-f:.]+)/(?:32|128) -p udp .*--dport (\d+) ", re.MULTILINE)
+_NODE_PORT = re.compile(r"^-A KUBE-NODEPORTS -p udp .*--dport (\d+) ", re.MULTILINE)
+
+
+def found_udp(standing: Ruleset) -> Programmed:
+    """Return the UDP addresses and node ports that the standing rules of nat serve."""
+    services: dict[Address, None] = {}
+    node_ports: dict[int, None] = {}
+    for chain, text in standing.chains[NAT].items():
+        if chain == SERVICES or chain.startswith(DISPATCH_PREFIX):
+            services.update({(address, int(port)): None for address, port in _PORTAL.findall(text)})
+        elif chain == NODEPORTS:
+            node_ports.update({int(port): None for port in _NODE_PORT.findall(text)})
+    return Programmed(services, node_ports)
+
+
 class FlowKeeper:
     """The thread that makes the passes of one family."""
 
@@ -78,6 +98,7 @@ class FlowKeeper:
         self._on_crash = on_crash
         self._clock = clock
         self._programmed: Programmed = NOTHING
+        self._last: DesiredUdp | None = None
         self._wake = threading.Event()
         self._stopped = False
         self._last_error = ""
@@ -91,6 +112,10 @@ class FlowKeeper:
         """Let the thread end after the pass that is running."""
         self._stopped = True
         self._wake.set()
+
+    def adopt(self, standing: Ruleset) -> None:
+        """Remember the UDP service addresses and node ports of rules that stood at the start: their endpoints are unknown."""
+        self._programmed = found_udp(standing)
 
     def request(self) -> None:
         """Ask for a pass."""
@@ -122,7 +147,9 @@ class FlowKeeper:
         self._last_error = ""
         self._metrics.conntrack_reconciler_sync_duration_seconds.labels(ip_family=family).observe(result.seconds)
         self._metrics.conntrack_reconciler_deleted_entries_total.labels(ip_family=family).inc(result.deleted)
-        if not result.failed:
-            self._programmed = NOTHING.learn(wanted)
+        if not result.failed and not result.deleted:
+            known = NOTHING if self._last is None else NOTHING.learn(self._last)
+            self._programmed = known.learn(wanted)
+            self._last = wanted
         if result.deleted:
             log.info("conntrack_cleaned", family=family, deleted=result.deleted, scanned=result.scanned)

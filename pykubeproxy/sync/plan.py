@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pykubeproxy.rules.names import DISPATCH_PREFIX, FILTER, MANGLE, NAT, UNORDERED, callers_first
+from pykubeproxy.rules.names import DISPATCH_PREFIX, FILTER, MANGLE, MARK_MASQ, NAT, UNORDERED, callers_first
 from pykubeproxy.rules.ruleset import Ensured
 
 Stage = Literal["prepare", "stage", "switch", "finish", "sweep", "all"]
@@ -163,9 +163,11 @@ def make_plan(difference: Difference, owner: Callable[[str], object | None], *, 
         key=_depth,
         reverse=True,
     )
-    staged = {chain for chain, _ in new_tree}
+    # What the service chains jump to must stand before them.
+    base = tuple(item for item in shared if item[0] == MARK_MASQ and difference.write[NAT][MARK_MASQ][0] is None)
+    staged = {chain for chain, _ in (*new_tree, *base)}
     switch = replace(switch, chains=tuple(item for item in shared if item[0] not in staged))
-    steps: list[tuple[Stage, list[Section]]] = [("prepare", [mangle, before])]
+    steps: list[tuple[Stage, list[Section]]] = [("prepare", [mangle, before, Section(NAT, base)])]
     steps += [("stage", [Section(NAT, chains)]) for chains in _batches(own, batch)]
     steps += [("stage", [Section(NAT, chains)]) for chains in _batches([(c, c, t) for c, t in new_tree], batch)]
     steps += [("switch", [switch]), ("finish", [after])]

@@ -156,7 +156,9 @@ class SyncLoop:
             busy = isinstance(exc, LockBusyError)
             with self._condition:
                 delay = self._schedule.failed(self._clock(), lock_busy=busy)
-            log.warning("sync_failed", family=self._engine.family, error=str(exc), failures=self.failures, retry_in=delay)
+            log.warning(
+                "sync_failed", family=self._engine.family, error=str(exc), failures=self.failures, retry_in=delay
+            )
             return
         with self._condition:
             self._schedule.succeeded()

@@ -53,7 +53,12 @@ def load(path: Path) -> Case:
     for number in numbers:
         config = path / f"step-{number}-config.yaml"
         steps.append(
-            Step(path / f"step-{number}-objects.yaml", config if config.exists() else last_config, f"step-{number}-", False)
+            Step(
+                path / f"step-{number}-objects.yaml",
+                config if config.exists() else last_config,
+                f"step-{number}-",
+                False,
+            )
         )
     steps.append(Step(path / "objects.yaml", last_config, "", True))
     return Case(path, yaml.safe_load((path / "env.yaml").read_text()), tuple(steps))
@@ -82,7 +87,11 @@ def namespace(env: dict, *, preload: bool = True, backend: str = "nft") -> Itera
             if device == "lo":
                 lines.append("link set lo up")
             else:
-                lines += [f"link add {device} type veth peer name {device}p", f"link set {device} up", f"link set {device}p up"]
+                lines += [
+                    f"link add {device} type veth peer name {device}p",
+                    f"link set {device} up",
+                    f"link set {device}p up",
+                ]
             for address in interface["addresses"]:
                 if address not in ("127.0.0.1/8", "::1/128"):
                     nodad = " nodad" if ":" in address else ""
