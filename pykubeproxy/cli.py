@@ -1,6 +1,7 @@
 """The command line: flags, subcommands, exit codes. Every failure is one clear line on stderr.
 
-Exit status: 0 done, 1 a failure, 2 bad usage or configuration. Heavy modules are imported by the command that needs them.
+Exit status: 0 done, 1 a failure, 2 bad usage or configuration. Heavy modules are imported by the command that needs
+them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -88,7 +90,7 @@ def fail(problem: PykubeproxyError) -> NoReturn:
 def main() -> None:
     """Entry point of the console scripts."""
     try:
-        command(prog_name=os.path.basename(sys.argv[0]) or "pykubeproxy", standalone_mode=False)
+        command(prog_name=Path(sys.argv[0]).name or "pykubeproxy", standalone_mode=False)
     except UsageError as problem:
         click.echo(f"pykubeproxy: {problem}", err=True)
         click.echo("See 'pykubeproxy --help' for usage.", err=True)

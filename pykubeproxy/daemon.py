@@ -1,8 +1,8 @@
 """The only wiring: builds the parts, starts the threads, handles signals, ends in order.
 
-Threads: one for each watched resource (or one for manifests), one engine loop and one conntrack keeper for each IP family, one HTTP
-server, one for Events, one for the configuration file. A crash in any of them ends the process with its traceback: a
-half-dead daemon is worse than a restarted one, and the rules stand meanwhile.
+Threads: one for each watched resource (or one for manifests), one engine loop and one conntrack keeper for each IP
+family, one HTTP server, one for Events, one for the configuration file. A crash in any of them ends the process with
+its traceback: a half-dead daemon is worse than a restarted one, and the rules stand meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -46,8 +46,8 @@ from pykubeproxy.serving.http import HttpServer
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
 from pykubeproxy.serving.pages import About, health_routes, metrics_routes
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use
-from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
+from pykubeproxy.sync.engine import Engine
 from pykubeproxy.watch.client import ApiClient, connect
 from pykubeproxy.watch.events import EventRecorder, ObjectRef, node_ref
 from pykubeproxy.watch.manifests import ClusterObjects, ManifestSource, load
@@ -58,7 +58,7 @@ from pykubeproxy.watch.source import Handlers, Source
 log = structlog.get_logger()
 
 NODE_PATIENCE = 5.0
-"""Seconds that the first sync waits for the list of the own Node once the rest is there; a Node that is missing is no reason to wait."""
+"""Seconds that the first sync waits for the list of the own Node once the rest is there; a missing one does not count."""
 POD_CIDR_PATIENCE = 300.0
 """Seconds that detectLocalMode NodeCIDR waits for the Node to have its pod network, as kube-proxy does."""
 EXIT_RESTART = 1
@@ -127,7 +127,7 @@ def initialise(options: Options) -> None:
 
 
 def run(invocation: Invocation, given: FlagValues, node_name: str) -> int:
-    """Run the daemon until a signal or a crash; return the exit status. ``given`` are the flags, to resolve again on a reload."""
+    """Run the daemon until a signal or a crash; return the exit status. ``given``: the flags, for a reload."""
     return Daemon(invocation, given, node_name).run()
 
 
@@ -198,7 +198,7 @@ class Daemon:
     # -- start
 
     def _backends(self) -> dict[Family, Backend]:
-        """Choose the backend and find out which families it can serve; IPv4 must be one of them unless IPv6 is primary."""
+        """Choose the backend and find out which families it can serve; the primary one must be among them."""
         choice = choose(self._options.iptables_backend, self._runner)
         found = version(choice.kind, self._runner)
         log.info("iptables", backend=choice.kind, version=".".join(map(str, found)), reason=choice.reason)

@@ -1,7 +1,7 @@
 """``--dry-run``: print what would be restored into empty tables. Opens no netfilter socket and needs no rights.
 
-The text is the plan that the daemon would apply to a kernel without any of our chains, so restoring it into an empty network
-namespace gives exactly what the daemon would leave there.
+The text is the plan that the daemon would apply to a kernel without any of our chains, so restoring it into an empty
+network namespace gives exactly what the daemon would leave there.
 """
 
 from __future__ import annotations

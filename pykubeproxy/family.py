@@ -18,6 +18,7 @@ from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.node.addresses import interface_addresses, local_addresses
 from pykubeproxy.rules.names import FILTER, NAT
+from pykubeproxy.rules.ruleset import Ruleset
 from pykubeproxy.rules.settings import RuleSettings
 from pykubeproxy.serving.health import ProxierHealth
 from pykubeproxy.serving.healthcheck import ServiceHealthChecks
@@ -72,7 +73,7 @@ class FamilyProxy:
             metrics=metrics,
             dispatch=options.service_dispatch,
             reporter=reporter,
-            on_adopt=lambda standing: self._flows.adopt(standing),
+            on_adopt=self._adopt,
         )
         self._loop = SyncLoop(
             self.engine,
@@ -124,6 +125,9 @@ class FamilyProxy:
             self._ask(reason)
 
     # -- inside
+
+    def _adopt(self, standing: Ruleset) -> None:
+        self._flows.adopt(standing)
 
     def _ask(self, reason: str) -> None:
         if self._released.is_set() and self.state.has_synced:

@@ -14,8 +14,9 @@ LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.IN
 def set_up(*, style: str = "", verbosity: int = 0, quiet: bool = False, stream: TextIO | None = None) -> None:
     """Configure logging.
 
-    ``style`` is ``json``, ``text``, or "" (text on a terminal, JSON elsewhere). ``verbosity`` is kube-proxy's ``-v``: from 4 on,
-    debug lines are shown. ``quiet`` leaves warnings and errors only, for commands whose output is their answer.
+    ``style`` is ``json``, ``text``, or "" (text on a terminal, JSON elsewhere). ``verbosity`` is kube-proxy's ``-v``:
+    from 4 on, debug lines are shown. ``quiet`` leaves warnings and errors only, for commands whose output is their
+    answer.
     """
     out = stream or sys.stderr
     as_text = style == "text" if style else out.isatty()

@@ -4,6 +4,7 @@ from e2e.netlab.counters import Snapshot, Way
 from e2e.netlab.errors import LabError
 from e2e.netlab.lab import Backend, Family, Lab, wait_for
 from e2e.netlab.namespace import Connection, Namespace, Pod, Process, Soak
+from e2e.netlab.proxy import Proxy
 from e2e.netlab.stats import chi_square
 from e2e.netlab.traffic import Answer, Failure, Traffic
 
@@ -18,6 +19,7 @@ __all__ = [
     "Namespace",
     "Pod",
     "Process",
+    "Proxy",
     "Snapshot",
     "Soak",
     "Traffic",

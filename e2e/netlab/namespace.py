@@ -37,6 +37,14 @@ class Resolved(NamedTuple):
     failure: str
 
 
+class Page(NamedTuple):
+    """What an HTTP server answered; ``failure`` "" or as in Failure.kind."""
+
+    status: int
+    body: str
+    failure: str
+
+
 class Process:
     """A program that goes on in a namespace; its output is appended to ``log``."""
 
@@ -169,6 +177,10 @@ class Namespace:
         """Serve here: http, echo (UDP) or dns (UDP and TCP); a ``silent`` UDP server only listens."""
         self.agent.call("listen", kind=kind, addresses=list(addresses), ports=list(ports), silent=silent)
 
+    def rename(self, pod: str) -> None:
+        """Let the servers here answer under another name."""
+        self.agent.call("rename", pod=pod)
+
     def zone(self, names: dict[str, list[str]]) -> None:
         """Set the names that the DNS server here knows; ``whoami`` (TXT) always tells pod and source."""
         self.agent.call("zone", names=names)
@@ -234,6 +246,11 @@ class Namespace:
         return Connection(
             self.agent, self.agent.call("hold", ip=ip, port=port, timeout=timeout, source_port=source_port)
         )
+
+    def fetch(self, ip: str, port: int, path: str = "/", *, timeout: float = 5.0) -> Page:
+        """GET a page of any HTTP server."""
+        told = self.agent.call("fetch", ip=ip, port=port, path=path, timeout=timeout)
+        return Page(told.get("status", 0), told.get("body", ""), told.get("failure", ""))
 
     def dns(self, ip: str, name: str, qtype: Literal["A", "AAAA", "TXT"] = "A", *, tcp: bool = False) -> Resolved:
         """Ask a DNS server directly."""

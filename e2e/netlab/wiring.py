@@ -33,6 +33,11 @@ NODE_SYSCTLS = {
     # A pod that is told a shorter way would walk around the rules.
     "net/ipv4/conf/all/send_redirects": "0",
     "net/ipv4/conf/default/send_redirects": "0",
+    # The kernel sends a peer six ICMP errors at once and one a second from then on: refusals would turn into timeouts.
+    "net/ipv4/icmp_ratelimit": "0",
+    "net/ipv4/icmp_msgs_per_sec": "100000",
+    "net/ipv4/icmp_msgs_burst": "100000",
+    "net/ipv6/icmp/ratelimit": "0",
     # Pods of one bridge must not answer each other behind the back of conntrack; every CNI asks for this.
     "net/bridge/bridge-nf-call-iptables": "1",
     "net/bridge/bridge-nf-call-ip6tables": "1",

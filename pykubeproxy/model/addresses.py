@@ -73,7 +73,7 @@ def parse_ip(text: str) -> tuple[Family, str]:
 
 def has_leading_zeros(text: str) -> bool:
     """Tell whether an IPv4 text carries leading zeros, which some programs read as octal."""
-    return ":" not in text and any(len(o) > 1 and o.startswith("0") for o in text.split("/")[0].split("."))
+    return ":" not in text and any(len(o) > 1 and o.startswith("0") for o in text.split("/", maxsplit=1)[0].split("."))
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,8 @@
 
 A slice is kept as SliceData, stripped to what a proxy needs; ``merge`` makes the endpoints of one service port from all
 slices of a service. Meaning follows kube-proxy (pkg/proxy/endpointslicecache.go): conditions that are absent count as
-ready, serving and not terminating; only the first address of a record is used; a port without name or number is ignored.
+ready, serving and not terminating; only the first address of a record is used; a port without name or number is
+ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from pykubeproxy.model.addresses import Family, has_leading_zeros, parse_ip, with_port
 from pykubeproxy.model.service import Problem, ServiceKey, ServicePortName
-from pykubeproxy.watch.objects import EndpointSlice
+from pykubeproxy.watch.objects import EndpointSlice, ForZone
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 TRIGGER_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time"
@@ -49,7 +50,7 @@ class SliceData(msgspec.Struct, frozen=True, gc=False):
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
-    """One endpoint of one service port. ``target`` is ``ip:port`` or ``[ip]:port``, the sort key and chain-name input."""
+    """One endpoint of one service port. ``target``: ``ip:port`` or ``[ip]:port``, by which it is sorted and named."""
 
     target: str
     address: str
@@ -122,9 +123,9 @@ def slice_data(obj: EndpointSlice, family: Family) -> tuple[SliceData | None, li
 def merge(slices: Iterable[SliceData]) -> dict[ServicePortName, tuple[Endpoint, ...]]:
     """Return the endpoints of every service port that the slices of ONE service name, sorted by target text.
 
-    Slices must come in a stable order (by name). Where the same address and port occurs more than once: inside one slice the
-    later record that is not terminating wins, as in kube-proxy; between slices the better one wins (ready, then serving, then
-    terminating), where kube-proxy lets the order of a map decide.
+    Slices must come in a stable order (by name). Where the same address and port occurs more than once: inside one
+    slice the later record that is not terminating wins, as in kube-proxy; between slices the better one wins (ready,
+    then serving, then terminating), where kube-proxy lets the order of a map decide.
     """
     merged: dict[ServicePortName, dict[str, Endpoint]] = {}
     for data in slices:
@@ -167,5 +168,5 @@ def _target(endpoint: Endpoint) -> str:
     return endpoint.target
 
 
-def _names(hints) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+def _names(hints: list[ForZone] | None) -> tuple[str, ...]:
     return tuple(intern(hint.name) for hint in hints) if hints else ()

@@ -8,12 +8,16 @@ that names the object and the field; the rest of the object is used.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from pykubeproxy.model.addresses import Family, Network, has_leading_zeros, parse_ip, parse_network
-from pykubeproxy.watch.objects import Service
+from pykubeproxy.watch.objects import Service, ServiceSpec
+
+Tell = Callable[[str, str], None]
+"""Takes a field and what is wrong with it."""
 
 PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
 """Services that carry this label, with whatever value, are left to another proxy (KEP-2447)."""
@@ -73,8 +77,8 @@ class ServicePortName(NamedTuple):
 class ServicePort(msgspec.Struct, frozen=True, gc=False):
     """One port of one service in one IP family. Addresses are canonical text of that family.
 
-    ``external_policy_is_local`` and ``internal_policy_is_local`` are facts after defaulting: an external policy counts only
-    for a service that something outside the cluster can reach.
+    ``external_policy_is_local`` and ``internal_policy_is_local`` are facts after defaulting: an external policy
+    counts only for a service that something outside the cluster can reach.
     """
 
     id: ServicePortName
@@ -135,7 +139,7 @@ def service_ports(service: Service, family: Family) -> tuple[tuple[ServicePort, 
     if not _NAME.fullmatch(meta.namespace) or not _NAME.fullmatch(meta.name):
         problem("metadata.name", "is not a valid name; the service is left out")
         return (), problems
-    address = _cluster_ip(service, family)
+    address = _cluster_ip(spec, family)
     if address is None:
         return (), problems
     try:
@@ -163,7 +167,7 @@ def service_ports(service: Service, family: Family) -> tuple[tuple[ServicePort, 
                 "spec.healthCheckNodePort", f"{health_check} is no port; nothing answers the load balancer's checks"
             )
             health_check = 0
-    affinity = _affinity(service, problem)
+    affinity = _affinity(spec, problem)
 
     ports: dict[ServicePortName, ServicePort] = {}
     for index, port in enumerate(spec.ports or ()):
@@ -207,9 +211,7 @@ def _is_port(number: int) -> bool:
     return 0 < number < 65536
 
 
-def _cluster_ip(service: Service, family: Family) -> str | None:
-    spec = service.spec
-    assert spec is not None
+def _cluster_ip(spec: ServiceSpec, family: Family) -> str | None:
     if spec.ip_families:
         addresses = spec.cluster_ips or ()
         for index, candidate in enumerate(spec.ip_families):
@@ -221,7 +223,7 @@ def _cluster_ip(service: Service, family: Family) -> str | None:
     return spec.cluster_ip
 
 
-def _addresses(texts, family, field, problem) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+def _addresses(texts: Iterable[str], family: Family, field: str, problem: Tell) -> tuple[str, ...]:
     found = []
     for index, text in enumerate(texts):
         if not text.strip():
@@ -238,7 +240,7 @@ def _addresses(texts, family, field, problem) -> tuple[str, ...]:  # type: ignor
     return tuple(found)
 
 
-def _ingress(service, family, problem) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+def _ingress(service: Service, family: Family, problem: Tell) -> tuple[str, ...]:
     status = service.status
     if status is None or status.load_balancer is None:
         return ()
@@ -248,7 +250,7 @@ def _ingress(service, family, problem) -> tuple[str, ...]:  # type: ignore[no-un
     return _addresses(texts, family, "status.loadBalancer.ingress", problem)
 
 
-def _source_ranges(texts, family, problem) -> tuple[tuple[Network, ...], bool]:  # type: ignore[no-untyped-def]
+def _source_ranges(texts: Iterable[str], family: Family, problem: Tell) -> tuple[tuple[Network, ...], bool]:
     found: list[Network] = []
     any_valid = False
     for index, text in enumerate(texts):
@@ -268,7 +270,7 @@ def _source_ranges(texts, family, problem) -> tuple[tuple[Network, ...], bool]: 
     return tuple(found), any_valid and not found
 
 
-def _policy(value, field, problem) -> bool:  # type: ignore[no-untyped-def]
+def _policy(value: str | None, field: str, problem: Tell) -> bool:
     if value in (None, "", "Cluster"):
         return False
     if value == "Local":
@@ -277,8 +279,7 @@ def _policy(value, field, problem) -> bool:  # type: ignore[no-untyped-def]
     return False
 
 
-def _affinity(service, problem) -> int:  # type: ignore[no-untyped-def]
-    spec = service.spec
+def _affinity(spec: ServiceSpec, problem: Tell) -> int:
     if spec.session_affinity in (None, "", "None"):
         return 0
     if spec.session_affinity != "ClientIP":
@@ -294,4 +295,4 @@ def _affinity(service, problem) -> int:  # type: ignore[no-untyped-def]
             f"{seconds} is not between 1 and {MAX_AFFINITY_SECONDS}; {DEFAULT_AFFINITY_SECONDS} is used",
         )
         return DEFAULT_AFFINITY_SECONDS
-    return int(seconds)
+    return seconds

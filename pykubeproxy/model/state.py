@@ -1,17 +1,18 @@
 """What the cluster says, for one IP family: objects in, dirty services out.
 
-Model: two tables, services by key and slices by name, plus the index from a service to its slices. Events replace entries; a
-service whose meaning changed is marked dirty. Nothing else happens here: no rule text, no kernel.
+Model: two tables, services by key and slices by name, plus the index from a service to its slices. Events replace
+entries; a service whose meaning changed is marked dirty. Nothing else happens here: no rule text, no kernel.
 
 Goals, and how each is met:
-1. Level-triggered: ``dirty`` names services, never changes. It is drained by the engine in the same critical section in which
-   the engine reads the services' present meaning, so no event can fall between.
+1. Level-triggered: ``dirty`` names services, never changes. It is drained by the engine in the same critical section
+   in which the engine reads the services' present meaning, so no event can fall between.
 2. An update that changes nothing a proxy reads (annotations, resourceVersion) marks nothing: values are compared.
-3. A slice is keyed by its own name and remembers its service, so that a relabelled slice moves from one service to another.
+3. A slice is keyed by its own name and remembers its service, so that a relabelled slice moves from one service to
+   another.
 4. Small: objects are kept as the stripped values of model.service and model.endpoint.
 
-Threads: source threads call the setters, the family's engine calls the readers; one lock guards all. ``on_change`` is called
-outside the lock, with a word for what changed.
+Threads: source threads call the setters, the family's engine calls the readers; one lock guards all. ``on_change`` is
+called outside the lock, with a word for what changed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class ClusterState:
     ) -> None:
         """Make an empty state.
 
-        ``started_at`` is wall-clock seconds: trigger times before it are not kept, since the objects were there already.
+        ``started_at`` is wall-clock seconds: trigger times before it are not kept, since the objects were there
+        already.
         """
         self.family = family
         self.lock = threading.RLock()
@@ -122,7 +124,7 @@ class ClusterState:
     # -- readers, called by the engine under ``lock``
 
     def take_dirty(self) -> list[ServiceKey]:
-        """Return the services to render and clear the marks. The caller holds ``lock`` and reads them before releasing it."""
+        """Return the services to render and clear the marks. The caller holds ``lock`` until it has read them."""
         dirty = list(self._dirty)
         self._dirty.clear()
         self._service_changes = self._endpoint_changes = 0

@@ -1,7 +1,7 @@
 """Which endpoints serve which traffic: the whole of traffic policy, as one pure function.
 
-Sources: KEP-1669 (terminating endpoints), KEP-2433 and KEP-3015 (topology hints, PreferSameNode), KEP-2086 (internal traffic
-policy), and kube-proxy's pkg/proxy/topology.go, whose decisions these are.
+Sources: KEP-1669 (terminating endpoints), KEP-2433 and KEP-3015 (topology hints, PreferSameNode), KEP-2086 (internal
+traffic policy), and kube-proxy's pkg/proxy/topology.go, whose decisions these are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which iptables: legacy or nft, found out as the iptables-wrappers of kube-proxy's image do.
 
-The choice matters because the two write to different parts of the kernel: rules in the one are invisible to the tools of the
-other. Whoever was there first (kubelet leaves a hint chain) decides.
+The choice matters because the two write to different parts of the kernel: rules in the one are invisible to the tools
+of the other. Whoever was there first (kubelet leaves a hint chain) decides.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Reads through python-iptables (libiptc), for the legacy backend alone.
 
-What it is good for: a quick look at chain names and at the presence and position of our jumps, in-process, without a fork. What
-it must never do here, each measured: read match or target *parameters* (points the process's stdout at a pipe), write or
-``refresh()`` with autocommit on (commits), touch the nat table in the daemon (57 MB never given back at 145,000 entries), or run
-on an nft host (opening a table creates it). libiptc is not thread-safe and takes no lock: one lock of ours guards all.
+What it is good for: a quick look at chain names and at the presence and position of our jumps, in-process, without a
+fork. What it must never do here, each measured: read match or target *parameters* (points the process's stdout at a
+pipe), write or ``refresh()`` with autocommit on (commits), touch the nat table in the daemon (57 MB never given back
+at 145,000 entries), or run on an nft host (opening a table creates it). libiptc is not thread-safe and takes no lock:
+one lock of ours guards all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Look into nf_tables itself, for tables that iptables-nft cannot print because native rules stand in them.
 
-Only names of chains and the jumps of a chain are read, through netlink; nothing is written. Used on the nft backend alone,
-and only when iptables-nft-save said "incompatible".
+Only names of chains and the jumps of a chain are read, through netlink; nothing is written. Used on the nft backend
+alone, and only when iptables-nft-save said "incompatible".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What this kernel and iptables can do, found out by doing it: a trial restore into a scratch chain that is removed again.
+"""What this kernel and iptables can do, found out by a trial restore into a scratch chain that is removed again.
 
-Asking for the module, or ``iptables-restore --test``, is not enough: on nft a missing match is noticed only when the rule is
-loaded (k/k#142068). What already stands in the kernel needs no trial, so a restart writes nothing.
+Asking for the module, or ``iptables-restore --test``, is not enough: on nft a missing match is noticed only when the
+rule is loaded (k/k#142068). What already stands in the kernel needs no trial, so a restart writes nothing.
 """
 
 from __future__ import annotations

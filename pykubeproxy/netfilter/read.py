@@ -1,8 +1,8 @@
 """Read what stands in the kernel, as chain texts.
 
-``parse`` is pure. ``read`` runs iptables-save for one table at a time and does not trust an exit status of 0: a table with
-native nft rules in it prints one comment line and nothing else. Such a table is unreadable, not empty; then the chains are
-read one by one (see native.py for their names).
+``parse`` is pure. ``read`` runs iptables-save for one table at a time and does not trust an exit status of 0: a table
+with native nft rules in it prints one comment line and nothing else. Such a table is unreadable, not empty; then the
+chains are read one by one (see native.py for their names).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse(text: str) -> dict[str, SavedTable]:
 
     def close() -> None:
         if table is not None and name:
-            if name in table.chains and table.chains[name]:
+            if table.chains.get(name):
                 # A chain's rules come in one piece in every version known; hold on to them if not.
                 lines.insert(0, table.chains[name].rstrip("\n"))
             table.chains[name] = "\n".join(lines) + "\n"

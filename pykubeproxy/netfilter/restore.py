@@ -10,7 +10,7 @@ from pykubeproxy.netfilter.process import Finished, Runner
 
 _LINE = re.compile(r"line:? (\d+)")
 LOCK_BUSY_STATUS = 4
-"""RESOURCE_PROBLEM: what iptables-legacy-restore exits with when another program holds the lock (also for other trouble)."""
+"""RESOURCE_PROBLEM: iptables-legacy-restore's exit status when another program holds the lock (and other trouble)."""
 
 SECONDS_PER_LINE = 0.002
 """Allowance for the time-out, ten times what was measured for inputs of batch size."""
@@ -22,8 +22,8 @@ def restore(backend: Backend, runner: Runner, document: str) -> None:
     Raises:
         LockBusyError: another program holds the xtables lock; nothing was done.
         EnvironmentProblem: no rights, or no such program.
-        RestoreError: the input was refused. What of it was applied is unknown: a table at a time is atomic, an input is not.
-        NetfilterError: it did not end in time.
+        RestoreError: the input was refused. What of it was applied is unknown: a table at a time is atomic, an input
+        is not. NetfilterError: it did not end in time.
 
     """
     limit = 60.0 + SECONDS_PER_LINE * document.count("\n")

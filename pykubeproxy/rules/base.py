@@ -5,6 +5,7 @@ Texts are kube-proxy's (pkg/proxy/iptables/proxier.go, iptablesJumpChains and sy
 
 from __future__ import annotations
 
+from pykubeproxy.model.addresses import host
 from pykubeproxy.rules.names import (
     CANARY,
     EXTERNAL_SERVICES,
@@ -21,7 +22,6 @@ from pykubeproxy.rules.names import (
 )
 from pykubeproxy.rules.ruleset import Ensured, chain_text
 from pykubeproxy.rules.settings import RuleSettings
-from pykubeproxy.model.addresses import host
 
 INVALID_COUNTER = "ct_state_invalid_dropped_pkts"
 LOCALHOST_COUNTER = "localhost_nps_accepted_pkts"
@@ -47,7 +47,7 @@ _JUMPS: tuple[tuple[str, str, str, str, str], ...] = (
 """(table, our chain, builtin chain, comment, match), each prepended in this order."""
 
 GUARD = "! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment}-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
-"""Keeps neighbours off services on 127.0.0.1 while route_localnet is on (CVE-2020-8558). kubelet writes the same rule."""
+"""Keeps neighbours off 127.0.0.1 while route_localnet is on (CVE-2020-8558). kubelet writes the same rule."""
 
 
 def comment(text: str, settings: RuleSettings) -> str:
@@ -82,7 +82,8 @@ def static_chains(settings: RuleSettings) -> dict[str, dict[str, str]]:
     accounting = f"-m nfacct --nfacct-name  {INVALID_COUNTER} " if settings.nfacct else ""
     forward = [
         f"{comment('kubernetes forwarding rules', settings)}-m mark --mark {mark}/{mark} -j ACCEPT",
-        f"{comment('kubernetes forwarding conntrack rule', settings)}-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        comment("kubernetes forwarding conntrack rule", settings)
+        + "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
     ]
     if not settings.tcp_be_liberal:
         forward.insert(0, f"-m conntrack --ctstate INVALID {accounting}-j DROP")

@@ -1,17 +1,19 @@
 """How a packet finds its service: KUBE-SERVICES in nat, flat as in kube-proxy or as a tree of address prefixes.
 
-Both forms keep the portals of all service ports and tell, after an update, which chains have another text. The flat form is one
-chain with a rule for every portal. The tree sends a destination address through KUBE-SERVICES to a chain of its prefix, and so
-on, until at most LEAF_SIZE portals are left or the address is whole: a new connection walks tens of rules, not thousands,
-and a new service rewrites one small chain. Chains of the tree begin as kube-proxy's service chains do, so that a returning kube-proxy
-removes them as stale.
+Both forms keep the portals of all service ports and tell, after an update, which chains have another text. The flat
+form is one chain with a rule for every portal. The tree sends a destination address through KUBE-SERVICES to a chain
+of its prefix, and so on, until at most LEAF_SIZE portals are left or the address is whole: a new connection walks
+tens of rules, not thousands, and a new service rewrites one small chain. Chains of the tree begin as kube-proxy's
+service chains do, so that a returning kube-proxy removes them as stale.
 
-Among portals with the same address the order is by age, then name: the older object wins (kube-proxy lets a map decide).
+Among portals with the same address the order is by age, then name: the older object wins (kube-proxy lets a map
+decide).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from pykubeproxy.model.addresses import Family, prefix_of
@@ -178,7 +180,7 @@ class TreeDispatch:
         self._changed[leaf.chain] = leaf
         for node in path:
             node.count -= 1
-        for parent, node in reversed(list(zip(path, path[1:], strict=False))):
+        for parent, node in reversed(list(pairwise(path))):
             if node.count == 0:
                 del parent.children[node.network]
                 self._changed[node.chain] = None
@@ -196,8 +198,7 @@ class TreeDispatch:
             child = waiting.pop()
             self._changed[child.chain] = None
             waiting += child.children.values()
-            for address, entries in (child.portals or {}).items():
-                portals[address] = entries
+            portals.update(child.portals or {})
         node.children, node.portals = {}, portals
         self._changed[node.chain] = node
 

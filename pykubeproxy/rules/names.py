@@ -1,7 +1,8 @@
 """Chain names: which are ours, and how a service port's chains are called.
 
-Names and hashes are kube-proxy's (pkg/proxy/iptables/proxier.go): the first 16 characters of the base32 text of a SHA-256, behind
-a prefix, so that a returning kube-proxy finds the chains under the names that it would have chosen itself.
+Names and hashes are kube-proxy's (pkg/proxy/iptables/proxier.go): the first 16 characters of the base32 text of a
+SHA-256, behind a prefix, so that a returning kube-proxy finds the chains under the names that it would have chosen
+itself.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ STATIC_CHAINS: dict[str, tuple[str, ...]] = {
     FILTER: (SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL, CANARY),
     NAT: (SERVICES, NODEPORTS, POSTROUTING, MARK_MASQ, CANARY),
 }
-"""The chains with fixed names that this program owns, by table. KUBE-FIREWALL is shared with kubelet and not among them."""
+"""The chains with fixed names that this program owns, by table. KUBE-FIREWALL is kubelet's as well: not among them."""
 
 _OWNED = {table: frozenset(chains) for table, chains in STATIC_CHAINS.items()}
 SERVICE_PREFIXES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-EXT-")
 DISPATCH_PREFIX = "KUBE-SVC-IP-"
-"""Prefix of the chains of the dispatch tree. It begins as kube-proxy's service chains do, so that kube-proxy collects them."""
+"""Prefix of the dispatch tree's chains: kube-proxy takes them for stale service chains and collects them."""
 
 UNORDERED = frozenset((SERVICES, NODEPORTS, EXTERNAL_SERVICES, PROXY_FIREWALL))
 """Chains in which the order of rules that cannot match the same packet is no difference."""

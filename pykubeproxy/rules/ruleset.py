@@ -1,7 +1,8 @@
 """Ruleset: table -> chain -> text. The one form in which desired and standing rules are compared.
 
-A chain's text is its rules exactly as iptables-save prints them, one ``-A CHAIN …`` line each, newline-terminated; "" for an empty
-chain. That text is also valid restore input. Being one string a chain costs one comparison and no per-rule objects.
+A chain's text is its rules exactly as iptables-save prints them, one ``-A CHAIN …`` line each, newline-terminated; ""
+for an empty chain. That text is also valid restore input. Being one string a chain costs one comparison and no
+per-rule objects.
 
 Two kinds of rules are not chains of ours and are handled by value: jumps in builtin chains, and the guard rule in
 KUBE-FIREWALL, which kubelet shares. They are Ensured rules.
@@ -48,8 +49,8 @@ def chain_text(chain: str, rules: list[str] | tuple[str, ...]) -> str:
 def same_chain(chain: str, one: str, other: str) -> bool:
     """Tell whether two texts of one chain mean the same.
 
-    In the dispatching chains only this counts: the set of rules, that the jumps to the node ports come last, and the order
-    among rules with the same address and port.
+    In the dispatching chains only this counts: the set of rules, that the jumps to the node ports come last, and the
+    order among rules with the same address and port.
     """
     if one == other:
         return True

@@ -45,7 +45,8 @@ class PortRules(msgspec.Struct, frozen=True, gc=False):
 def probability(n: int) -> str:
     """Return ``--probability`` for one in ``n`` as iptables-save prints it.
 
-    kube-proxy writes 1/n with ten decimals, the kernel keeps it as a multiple of 2**-31, iptables-save prints eleven decimals.
+    kube-proxy writes 1/n with ten decimals, the kernel keeps it as a multiple of 2**-31, iptables-save prints eleven
+    decimals.
     """
     return f"{round(2**31 * float(f'{1 / n:.10f}')) / 2**31:.11f}"
 
@@ -60,10 +61,12 @@ def render(port: ServicePort, endpoints: Categories, settings: RuleSettings, *, 
     )
 
     def to(address: str, number: int, note: str, target: str, *, source: str = "", incoming: str = "") -> str:
-        return f"{source}-d {host(address)} {incoming}-p {protocol} {comment(note, settings)}-m {protocol} --dport {number} -j {target}"
+        where = f"{source}-d {host(address)} {incoming}-p {protocol}"
+        return f"{where} {comment(note, settings)}-m {protocol} --dport {number} -j {target}"
 
     def to_local(number: int, note: str, target: str) -> str:
-        return f"-p {protocol} {comment(note, settings)}-m addrtype --dst-type LOCAL -m {protocol} --dport {number} -j {target}"
+        what = f"-p {protocol} {comment(note, settings)}-m addrtype --dst-type LOCAL"
+        return f"{what} -m {protocol} --dport {number} -j {target}"
 
     exist = endpoints.exist_anywhere
     has_internal = exist and not (port.internal_policy_is_local and not endpoints.local)
@@ -156,7 +159,7 @@ def render(port: ServicePort, endpoints: Categories, settings: RuleSettings, *, 
     chain_of = {e.target: names.endpoint(e.target) for e in endpoints.reachable}
     for chain, rules in spread.items():
         chosen = endpoints.cluster if chain == names.cluster else endpoints.local
-        rules += _spread(name, chosen, chain_of, port, settings, comments=endpoint_comments)
+        rules.extend(_spread(name, chosen, chain_of, port, settings, comments=endpoint_comments))
         chains[chain] = chain_text(chain, rules)
     note = comment(name, settings) if endpoint_comments else ""
     mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff" if settings.family == "IPv6" else "255.255.255.255"
@@ -230,7 +233,8 @@ def _spread(
         for note, endpoint in zip(notes, endpoints, strict=True):
             chain = chain_of[endpoint.target]
             rules.append(
-                f"{note}-m recent --rcheck --seconds {port.affinity_seconds} --reap --name {chain} --mask {mask} --rsource -j {chain}"
+                f"{note}-m recent --rcheck --seconds {port.affinity_seconds} --reap "
+                f"--name {chain} --mask {mask} --rsource -j {chain}"
             )
     left = len(endpoints)
     for note, endpoint in zip(notes, endpoints, strict=True):

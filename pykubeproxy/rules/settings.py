@@ -11,6 +11,10 @@ LARGE_CLUSTER_ENDPOINTS = 1000
 """Above this many endpoints (counted per service port) per-endpoint rules carry no comments, as in kube-proxy."""
 
 
+NOWHERE = Placement("")
+"""No node name: nothing is local."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalDetector:
     """How "from a pod of this cluster" is told: by source network or by incoming interface. Exactly one field is set.
@@ -27,7 +31,7 @@ class RuleSettings:
     """The settings of one IP family."""
 
     family: Family
-    here: Placement = Placement("")
+    here: Placement = NOWHERE
     node_ip: str = ""
     """The node's own address of this family; the loopback address when it has none (kube-proxy does the same)."""
     masquerade_bit: int = 14

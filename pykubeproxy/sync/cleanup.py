@@ -1,7 +1,7 @@
 """Remove every rule of ours or of kube-proxy: ``--cleanup``, and taking over from the other iptables backend.
 
-Only chains by the names that kube-proxy owns, and the jumps to them, by value. KUBE-FIREWALL, kubelet's hint chains and all
-foreign rules stay. Idempotent: with nothing of ours there, nothing is run but the reading.
+Only chains by the names that kube-proxy owns, and the jumps to them, by value. KUBE-FIREWALL, kubelet's hint chains
+and all foreign rules stay. Idempotent: with nothing of ours there, nothing is run but the reading.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The desired ruleset of one IP family, kept up to date service by service.
 
-Model: chain texts by table, plus for every service port what it contributed: its own chains, its portals (lines of KUBE-SERVICES
-in nat) and its lines in the other shared chains. An update renders the named services only and exchanges their contributions;
-a shared chain is joined anew only when a contribution to it changed.
+Model: chain texts by table, plus for every service port what it contributed: its own chains, its portals (lines of
+KUBE-SERVICES in nat) and its lines in the other shared chains. An update renders the named services only and
+exchanges their contributions; a shared chain is joined anew only when a contribution to it changed.
 
-Pure: it reads a ClusterState and writes texts, never the kernel. The engine owns one of these for as long as its settings
-stand; when settings change (mark bit, cluster CIDR, zone) all is rendered into a new one, and the difference is found chain
-by chain. Not thread-safe.
+Pure: it reads a ClusterState and writes texts, never the kernel. The engine owns one of these for as long as its
+settings stand; when settings change (mark bit, cluster CIDR, zone) all is rendered into a new one, and the difference
+is found chain by chain. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Desired:
         self._contributions: dict[ServicePortName, _Contribution] = {}
         self._ports_of: dict[ServiceKey, tuple[ServicePortName, ...]] = {}
         self.health_checks: dict[ServiceKey, tuple[int, int]] = {}
-        """(health check node port, distinct local addresses of ready endpoints) of the services that have such a port."""
+        """(health check node port, count of local addresses of ready endpoints) of the services that have one."""
         self.udp_changes = 0
         """Counts renderings of UDP service ports: a change means that conntrack is worth a look."""
         self._endpoints = 0

@@ -1,20 +1,24 @@
 """The engine: brings the kernel's rules of one IP family to what the cluster's objects mean.
 
-Model. The engine holds what is *wanted* (Desired, a pure value kept up to date service by service) and what is *standing* (a
-Ruleset, or None: unknown). Sources and configuration only mark things dirty. ``sync`` is the only method that touches the
+Model. The engine holds what is *wanted* (Desired, a pure value kept up to date service by service) and what is
+*standing* (a Ruleset, or None: unknown). Sources and configuration only mark things dirty. ``sync`` is the only
+method that touches the
 kernel: render the dirty services, read what stands if that is unknown, compare the chains in question, apply the plan.
 
 Goals, and how each is met:
-1. *Nothing is lost.* Dirty marks are drained into ``wanted``, which stays; chains that may differ from the kernel are forgotten only
-   when a restore that wrote them has succeeded.
-2. *Nothing is written before both lists are in*, and nothing that stands already is written again: the first sync adopts.
-3. *After any failure the kernel's state is unknown*, since an input is atomic a table at a time only: ``standing`` becomes
-   None and the next round reads. A busy lock is not such a failure: nothing was done.
-4. *One bad service never stops the others*: a refused input is bisected by service within the same sync; the culprit becomes
-   nothing (quarantine) until its objects change.
+1. *Nothing is lost.* Dirty marks are drained into ``wanted``, which stays; chains that may differ from the kernel are
+   forgotten only when a restore that wrote them has succeeded.
+2. *Nothing is written before both lists are in*, and nothing that stands already is written again: the first sync
+   adopts.
+3. *After any failure the kernel's state is unknown*, since an input is atomic a table at a time only: ``standing``
+   becomes None and the next round reads. A busy lock is not such a failure: nothing was done.
+4. *One bad service never stops the others*: a refused input is bisected by service within the same sync; the culprit
+   becomes nothing (quarantine) until its objects change.
 5. *A crash between any two steps leaves every service working*: the order is the plan's (sync.plan).
-6. *Work per change*: only touched chains are compared, and no save runs unless the state is unknown or a verification is due.
-7. *No war over spelling*: a rule that the kernel prints otherwise than it was written is remembered as equal, logged once.
+6. *Work per change*: only touched chains are compared, and no save runs unless the state is unknown or a verification
+   is due.
+7. *No war over spelling*: a rule that the kernel prints otherwise than it was written is remembered as equal, logged
+   once.
 
 Threads: ``sync`` is called by one thread (sync.runner). ``configure`` may be called by any.
 """
@@ -110,8 +114,9 @@ class Engine:
     ) -> None:
         """Make an engine that has not looked at the kernel yet.
 
-        ``fingerprint`` returns a cheap value that changes whenever somebody writes to the kernel's tables, or None where there is
-        no such thing. ``batch`` is used on nft only. ``on_adopt`` is shown what stood before the first write.
+        ``fingerprint`` returns a cheap value that changes whenever somebody writes to the kernel's tables, or None
+        where there is no such thing. ``batch`` is used on nft only. ``on_adopt`` is shown what stood before the first
+        write.
         """
         self.state = state
         self.family = state.family

@@ -1,9 +1,9 @@
-"""Stale UDP flows: conntrack compared with what is wanted now, after every sync that changed a UDP service and at the sync period.
+"""Stale UDP flows: conntrack compared with what is wanted, after a UDP service changed and at the sync period.
 
-Never on the sync path: a thread of its own for each family. Level-based: what is compared is the present state, not the change
-that led to it, so a failed pass or a lost moment loses nothing. What this process once programmed (or found in the kernel when it
-started) and wants no more is remembered until two passes in a row had nothing to delete: the state may be ahead of
-the kernel, whose old rules can make an entry again that was just deleted.
+Never on the sync path: a thread of its own for each family. Level-based: what is compared is the present state, not
+the change that led to it, so a failed pass or a lost moment loses nothing. What this process once programmed (or
+found in the kernel when it started) and wants no more is remembered until two passes in a row had nothing to delete:
+the state may be ahead of the kernel, whose old rules can make an entry again that was just deleted.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class FlowKeeper:
         self._wake.set()
 
     def adopt(self, standing: Ruleset) -> None:
-        """Remember the UDP service addresses and node ports of rules that stood at the start: their endpoints are unknown."""
+        """Remember the UDP addresses and node ports of rules that stood at the start: their endpoints are unknown."""
         self._programmed = found_udp(standing)
 
     def request(self) -> None:

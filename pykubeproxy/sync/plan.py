@@ -2,13 +2,15 @@
 
 A plan is plain data: it is printed (``--dry-run``), tested and applied as the same value. Order, and why:
 
-* *Stage*: chains that nothing refers to yet, and chains of a service port that change; those of one service port in one commit.
+* *Stage*: chains that nothing refers to yet, and chains of a service port that change; those of one service port in
+  one commit.
 * *Switch*: the shared chains of nat (KUBE-SERVICES and its tree, KUBE-NODEPORTS, base chains) and the jumps.
 * *Sweep*: chains that nothing refers to any more.
-* filter before nat for what takes a service away (REJECT, DROP appears), filter after nat for what makes it reachable (REJECT goes).
-  So the filter chains are written twice where both happen: first with the old and the new lines, at the end with the new ones.
-* A small plan is one input: filter, nat, filter. A large one is cut into batches by service, because iptables-nft-restore takes time
-  quadratic in the size of one input.
+* filter before nat for what takes a service away (REJECT, DROP appears), filter after nat for what makes it reachable
+  (REJECT goes). So the filter chains are written twice where both happen: first with the old and the new lines, at
+  the end with the new ones.
+* A small plan is one input: filter, nat, filter. A large one is cut into batches by service, because
+  iptables-nft-restore takes time quadratic in the size of one input.
 """
 
 from __future__ import annotations
@@ -135,8 +137,9 @@ class Difference:
 def make_plan(difference: Difference, owner: Callable[[str], object | None], *, batch: int | None) -> Plan:
     """Order a difference into a plan.
 
-    ``owner`` tells which service port a nat chain belongs to (None: shared by all); chains of one owner stay in one commit.
-    ``batch`` is the number of lines that one input should hold at most; None means that one input is best whatever its size.
+    ``owner`` tells which service port a nat chain belongs to (None: shared by all); chains of one owner stay in one
+    commit. ``batch`` is the number of lines that one input should hold at most; None means that one input is best
+    whatever its size.
     """
     if not difference:
         return Plan()

@@ -1,8 +1,7 @@
-"""When to sync: at once when something changed, not more often than the minimum interval, again soon after a failure, and a
-verification each sync period.
+"""When to sync: at once on a change, spaced by the minimum interval, again after a failure, and a look each period.
 
-``Schedule`` is pure: it is told what happened and when, and says when the next sync is due. ``SyncLoop`` is the thin thread around
-it. An idle loop syncs a first change immediately; the minimum interval only spaces what follows.
+``Schedule`` is pure: it is told what happened and when, and says when the next sync is due. ``SyncLoop`` is the thin
+thread around it. An idle loop syncs a first change immediately; the minimum interval only spaces what follows.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Schedule:
 
 
 class SyncLoop:
-    """The thread of one engine. An exception that is not ours goes to ``on_crash``: the daemon ends with its traceback."""
+    """The thread of one engine. An exception that is not ours goes to ``on_crash``, which ends the daemon."""
 
     def __init__(
         self,

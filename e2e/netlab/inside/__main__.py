@@ -89,6 +89,10 @@ class Inside:
             for port in ports:
                 self._servers.listen(kind, address, port, silent=silent)
 
+    def rename(self, pod: str) -> None:
+        """Answer under another pod's name from now on."""
+        self._servers.pod = pod
+
     def zone(self, names: dict[str, list[str]]) -> None:
         """Set the names that the DNS server knows."""
         self._servers.zone = {name.lower(): values for name, values in names.items()}
@@ -158,6 +162,20 @@ class Inside:
     def held_close(self, handle: int) -> None:
         """Close a kept connection."""
         self._held.pop(handle).close()
+
+    def fetch(self, ip: str, port: int, path: str, timeout: float = 5.0) -> dict[str, Any]:
+        """GET any page of any server."""
+        try:
+            with socket.create_connection((ip, port), timeout=timeout) as sock:
+                sock.sendall(f"GET {path} HTTP/1.0\r\nHost: lab\r\n\r\n".encode())
+                with sock.makefile("rb") as stream:
+                    head, _, body = stream.read().partition(b"\r\n\r\n")
+        except OSError as problem:
+            return {"failure": kind_of_error(problem)}
+        words = head.split(None, 2)
+        if len(words) < 2 or not words[1].isdigit():
+            return {"failure": "closed"}
+        return {"status": int(words[1]), "body": body.decode(errors="replace")}
 
     def dns(
         self, ip: str, name: str, qtype: str = "A", *, port: int = 53, tcp: bool = False, timeout: float = 2.0
