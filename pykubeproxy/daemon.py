@@ -58,7 +58,7 @@ from pykubeproxy.watch.source import Handlers, Source
 log = structlog.get_logger()
 
 NODE_PATIENCE = 5.0
-"""Seconds that the first sync waits for the list of the own Node once the rest is there; a missing one does not count."""
+"""Seconds that the first sync waits for the list of the own Node once the rest is there."""
 POD_CIDR_PATIENCE = 300.0
 """Seconds that detectLocalMode NodeCIDR waits for the Node to have its pod network, as kube-proxy does."""
 EXIT_RESTART = 1

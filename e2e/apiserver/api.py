@@ -49,12 +49,14 @@ class Api:
         """Answer one request that is allowed. Raises ApiFailureError."""
         if target.resource is None or target.subresource not in {"", "status"}:
             found = discovery.answer(request.path) if request.method == "GET" else None
-            if found is None:
+            if found is not None:
+                return Answer(200, found[1], content_type=found[0])
+            if discovery.is_served(request.path):
                 raise status.no_such_resource()
-            return Answer(200, found[1], content_type=found[0])
+            return Answer(404, b"404 page not found\n", {"X-Content-Type-Options": "nosniff"}, discovery.TEXT)
         accepted = request.headers.get("accept", "*/*")
         if not any(kind in accepted for kind in ("json", "*/*", "application/*")):
-            raise status.not_acceptable(accepted)
+            raise status.not_acceptable()
         try:
             do = (self._on_object if target.name else self._on_collection)[target.verb]
         except KeyError:

@@ -21,7 +21,7 @@ _VERSION = {
     "platform": "linux/amd64",
 }
 _JSON = "application/json"
-_TEXT = "text/plain; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
 
 
 def _groups() -> list[dict[str, Any]]:
@@ -85,6 +85,12 @@ def answer(path: str) -> tuple[str, bytes] | None:
     """Return (content type, body) for a path that is not about objects; None where there is none."""
     path = path.rstrip("/") or "/"
     if path in {"/healthz", "/livez", "/readyz"}:
-        return _TEXT, b"ok"
+        return TEXT, b"ok"
     document = _document(path)
     return None if document is None else (_JSON, msgspec.json.encode(document) + b"\n")
+
+
+def is_served(path: str) -> bool:
+    """Tell whether a path lies in a group and version that are served: what is missing there is told as a Status."""
+    prefixes = [f"/apis/{each.api_version}/" if each.group else f"/api/{each.version}/" for each in RESOURCES]
+    return path.startswith(tuple(prefixes))

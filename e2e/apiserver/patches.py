@@ -23,7 +23,6 @@ KINDS = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 # Lists that are merged item by item, and by which key; others are replaced whole.
 _MERGE_KEYS = {
     "spec.ports": "port",
-    "spec.taints": "key",
     "status.addresses": "type",
     "status.conditions": "type",
     "metadata.ownerReferences": "uid",
@@ -130,7 +129,23 @@ def _strategic_list(target: list[Any], patch: list[Any], path: str, order: list[
             merged.append({name: value for name, value in item.items() if not name.startswith("$")})
         else:
             merged[at] = _strategic(merged[at], item, f"{path}[]")
-    return _ordered(merged, order, key) if order else merged
+    return _interleaved(merged, [item.get(key) for item in target], order or patch, key)
+
+
+def _interleaved(items: list[Json], stood: list[Any], order: list[Any], key: str) -> list[Json]:
+    """Put what the patch names into the patch's order, the rest among it where the live object had it.
+
+    Source: mergeSortedSlice of apimachinery's strategicpatch.
+    """
+    named = [entry.get(key) for entry in order]
+    right = sorted((item for item in items if item.get(key) in named), key=lambda item: named.index(item.get(key)))
+    left = [item for item in items if item.get(key) not in named]
+    merged: list[Json] = []
+    while left and right:
+        first, second = left[0].get(key), right[0].get(key)
+        both_stood = first in stood and second in stood
+        merged.append((left if both_stood and stood.index(first) < stood.index(second) else right).pop(0))
+    return merged + left + right
 
 
 def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
@@ -142,6 +157,28 @@ def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
         return wanted.index(value) if value in wanted else len(wanted)
 
     return sorted(items, key=place)
+
+
+def apply_owned(before: Json, wanted: Json, live: Json) -> Json:
+    """Return ``live`` with ``wanted`` applied, and without what was in ``before`` and is not wanted any more."""
+    merged = _strategic(_without(live, before, wanted, ""), wanted, "")
+    if not isinstance(merged, dict):
+        raise TypeError("the applied object is no object")
+    return merged
+
+
+def _without(live: Any, before: Any, wanted: Any, path: str) -> Any:
+    if isinstance(before, dict) and isinstance(live, dict) and isinstance(wanted, dict):
+        return {
+            name: _without(value, before.get(name), wanted.get(name), f"{path}.{name}" if path else name)
+            for name, value in live.items()
+            if name not in before or name in wanted
+        }
+    key = _MERGE_KEYS.get(path)
+    if key and all(isinstance(part, list) for part in (live, before, wanted)):
+        gone = {item.get(key) for item in before} - {item.get(key) for item in wanted}
+        return [item for item in live if item.get(key) not in gone]
+    return live
 
 
 def _json_patch(target: Any, steps: list[Json]) -> Any:

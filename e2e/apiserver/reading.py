@@ -10,6 +10,7 @@ import binascii
 import json
 import posixpath
 import random
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,11 @@ class _Scope:
     namespace: str
     selector: Selector
     limit: int
+
+    @property
+    def prefix(self) -> str:
+        """What continue tokens leave out of a key: they are relative to what is listed."""
+        return f"/{self.namespace}" if self.namespace else ""
 
     def is_meant(self, entry: Entry) -> bool:
         return is_meant(entry, self.namespace, self.selector)
@@ -110,13 +116,16 @@ class Reader:
             at, entries = self._store.entries(scope.resource, version if version > 0 else None)
         except LookupError:
             raise status.expired(_CONTINUE_OLD, _encode_continue(-1, start.removeprefix("/"))) from None
-        return _page(scope, at, entries, start)
+        return _page(scope, at, entries, scope.prefix + start)
 
     def watch(self, request: Request, target: Target, resource: Resource) -> WatchOptions | NeedsVersion:
         """Return what a watch asks for. Raises ApiFailureError."""
         _check_watch_options(request)
         selector = self.selector(request, target, resource)
-        asked = _version(request.option("resourceVersion"), "resourceVersion")
+        given = request.option("resourceVersion")
+        if given and not given.isdecimal():
+            raise status.bad_watch_version(given)
+        asked = _version(given, "resourceVersion")
         timeout = _number(request.option("timeoutSeconds"))
         initial = request.option("sendInitialEvents").lower()
         wants_initial = initial in {"true", "1"}
@@ -157,7 +166,7 @@ def _page(scope: _Scope, version: int, entries: list[Entry], start: str = "") ->
     page = meant[: scope.limit] if scope.limit else meant
     meta: Json = {"resourceVersion": str(version)}
     if len(page) < len(meant):
-        meta["continue"] = _encode_continue(version, _key(page[-1]) + "\0")
+        meta["continue"] = _encode_continue(version, _key(page[-1]).removeprefix(scope.prefix) + "\0")
         if not scope.selector:
             meta["remainingItemCount"] = len(meant) - len(page)
     items = [listed(scope.resource, entry) for entry in page]
@@ -191,9 +200,12 @@ def _decode_continue(token: str) -> tuple[int, str]:
     """Return (version, first key). Raises ApiFailureError with the words of Go's decoder where they are known."""
     prefix = "invalid continue token: continue key is not valid"
     try:
-        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        odd = re.search(r"[^A-Za-z0-9_-]", token)
+        raw = b"" if odd else base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (binascii.Error, ValueError):
-        raise status.bad_request(f"{prefix}: illegal base64 data at input byte {len(token) - 1}") from None
+        odd = re.search(r".\Z", token)
+    if odd:
+        raise status.bad_request(f"{prefix}: illegal base64 data at input byte {odd.start()}")
     try:
         value = json.loads(raw)
         version, start = int(value["rv"]), str(value["start"])
@@ -239,7 +251,7 @@ def _check_list_options(request: Request) -> None:
         if request.option("continue"):
             faults.append("Forbidden: resourceVersionMatch is forbidden when continue is provided")
         if match not in {"Exact", "NotOlderThan"}:
-            faults.append(f'Unsupported value: "{match}": supported values: "", "Exact", "NotOlderThan"')
+            faults.append(f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""')
         if match == "Exact" and request.option("resourceVersion") == "0":
             faults.append('Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
     found = [("resourceVersionMatch", _reason(fault), fault) for fault in faults]

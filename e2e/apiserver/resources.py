@@ -75,14 +75,13 @@ _EVENT_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVers
 
 def _event_to_core(event: Json) -> Json:
     names = {new: old for old, new in _EVENT_PAIRS}
-    core = {names.get(key, key): value for key, value in event.items()}
-    core.setdefault("source", {})
-    return core
+    return {names.get(key, key): value for key, value in event.items()}
 
 
 def _event_from_core(event: Json) -> Json:
     names = dict(_EVENT_PAIRS)
-    return {names.get(key, key): value for key, value in event.items()}
+    left_out = {key for key in ("reportingComponent", "reportingInstance") if not event.get(key)}
+    return {names.get(key, key): value for key, value in event.items() if key not in left_out}
 
 
 RESOURCES: tuple[Resource, ...] = (
@@ -243,10 +242,16 @@ def stored_fields(resource: Resource, obj: Json) -> dict[str, str]:
 
 
 def normalised(resource: Resource, obj: Json) -> Json:
-    """Return the object as the API server gives it back: an EndpointSlice without endpoints or ports has null there."""
+    """Return the object as the API server gives it back: empty fields that are never left out are null there."""
     if resource.name == "endpointslices":
         for key in ("endpoints", "ports"):
             obj[key] = obj.get(key) or None
+    elif resource.name == "events":
+        for key in ("firstTimestamp", "lastTimestamp", "eventTime"):
+            obj[key] = obj.get(key) or None
+        for key in ("reportingComponent", "reportingInstance"):
+            obj.setdefault(key, "")
+        obj.setdefault("source", {})
     return obj
 
 
@@ -262,6 +267,8 @@ def defaulted(resource: Resource, obj: Json, addresses: Callable[[], str], node_
         for port in obj.get("ports") or []:
             port.setdefault("name", "")
             port.setdefault("protocol", "TCP")
+        for endpoint in obj.get("endpoints") or []:
+            endpoint.setdefault("conditions", {})
     elif resource.name == "nodes":
         obj.setdefault("spec", {})
         _fill(obj.setdefault("status", {}), resource.empty["status"])
@@ -299,6 +306,8 @@ def _default_service(obj: Json, addresses: Callable[[], str], node_ports: Callab
             spec["clusterIP"] = (spec.get("clusterIPs") or [""])[0] or addresses()
         spec.setdefault("clusterIPs", [spec["clusterIP"]])
         families = ["IPv6" if ":" in address else "IPv4" for address in spec["clusterIPs"]]
+        if spec["clusterIP"] == "None" and not spec.get("selector"):
+            families = ["IPv4", "IPv6"]
         spec.setdefault("ipFamilies", families)
         spec.setdefault("ipFamilyPolicy", "SingleStack" if len(families) == 1 else "RequireDualStack")
         spec.setdefault("internalTrafficPolicy", "Cluster")

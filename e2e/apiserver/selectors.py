@@ -185,7 +185,8 @@ class _Parser:
                     values.add("")
                 expects_value = True
             else:
-                raise SelectorError(f"found '{literal}', expected: ',', or identifier")
+                expected = "',', or identifier" if expects_value else "',' or ')'"
+                raise SelectorError(f"found '{literal}', expected: {expected}")
 
     def _exact_value(self) -> frozenset[str]:
         if self._peek()[0] in {"end", ","}:
@@ -200,8 +201,9 @@ def _check_key(key: str) -> None:
     prefix, slash, name = key.rpartition("/")
     if (slash and not prefix) or len(name) > 63 or not _LABEL_NAME.fullmatch(name):
         raise SelectorError(
-            f'key: Invalid value: "{key}": name part must consist of alphanumeric characters, '
-            "'-', '_' or '.', and must start and end with an alphanumeric character"
+            f'<nil>: Invalid value: "{key}": name part must consist of alphanumeric characters, '
+            "'-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  "
+            f"or '123-abc', regex used for validation is '{_LABEL_NAME.pattern}')"
         )
 
 
@@ -209,5 +211,6 @@ def _check_value(key: str, value: str) -> None:
     if len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
         raise SelectorError(
             f'values[0][{key}]: Invalid value: "{value}": a valid label must be an empty string or consist of '
-            "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+            "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. "
+            f"'MyValue',  or 'my_value',  or '12345', regex used for validation is '{_LABEL_VALUE.pattern}')"
         )

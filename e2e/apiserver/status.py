@@ -113,12 +113,11 @@ def method_not_allowed() -> ApiFailureError:
     )
 
 
-def not_acceptable(wanted: str) -> ApiFailureError:
+def not_acceptable() -> ApiFailureError:
     """Return 406: the client takes nothing that is spoken here."""
+    spoken = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     return ApiFailureError(
-        406,
-        "NotAcceptable",
-        f"only the following media types are accepted: application/json (asked for: {wanted})",
+        406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {spoken}", details={}
     )
 
 
@@ -155,6 +154,30 @@ def unsupported_media_type(accepted: list[str]) -> ApiFailureError:
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted),
     )
+
+
+def unsupported_patch() -> ApiFailureError:
+    """Return 415 for a patch of a kind that is not known."""
+    return ApiFailureError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+
+
+def rejected_patch() -> ApiFailureError:
+    """Return 422 for a JSON patch that does not apply."""
+    message = "the server rejected our request due to an error in our request"
+    return ApiFailureError(422, "Invalid", message, details={})
+
+
+def name_required(kind: str, group: str) -> ApiFailureError:
+    """Return 422 for an object without a name."""
+    return invalid_options(
+        kind, group, [("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")]
+    )
+
+
+def bad_watch_version(text: str) -> ApiFailureError:
+    """Return 500, as the real server does for a watch from a version that is no number."""
+    message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    return ApiFailureError(500, "", message)
 
 
 def invalid_options(kind: str, group: str, faults: list[tuple[str, str, str]]) -> ApiFailureError:

@@ -275,8 +275,8 @@ class Store:
         meta["resourceVersion"] = str(self._version)
         normal = resources.normalised(resource, value)
         if resource.has_generation:
-            same = before is None or all(
-                old.get(key) == normal.get(key) for key in {*old, *normal} - {"metadata", "status"}
+            same = (old["metadata"].get("labels") or {}) == (given.get("labels") or {}) and all(
+                old.get(key) == normal.get(key) for key in {*old, *normal} - {"metadata"}
             )
             meta["generation"] = old["metadata"].get("generation", 0 if before is None else 1) + (
                 1 if before is None or not same else 0

@@ -25,6 +25,7 @@ class Writer:
         self._store = store
         self._reader = reader
         self._rng = rng
+        self._applied: dict[tuple[str, str, str, str], Json] = {}
 
     def create(self, request: Request, target: Target, resource: Resource) -> Answer:
         """Create an object; 409 if there is one of that name. Raises ApiFailureError."""
@@ -33,12 +34,7 @@ class Writer:
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = meta["generateName"] + "".join(self._rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
         if not meta.get("name"):
-            raise status.ApiFailureError(
-                422,
-                "Invalid",
-                f'{resource.kind} "" is invalid: metadata.name: Required value: name or generateName is required',
-                details={"kind": resource.kind},
-            )
+            raise status.name_required(resource.kind, resource.group)
         _settle_namespace(meta, target, resource)
         with self._store.atomically():
             if self._store.get(resource, meta.get("namespace", ""), meta["name"]) is not None:
@@ -64,20 +60,29 @@ class Writer:
         """Patch an object; server-side apply may create it. Raises ApiFailureError."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         if kind not in patches.KINDS:
-            raise status.unsupported_media_type(list(patches.KINDS))
+            raise status.unsupported_patch()
         with self._store.atomically():
             before = self._store.get(resource, target.namespace if resource.namespaced else "", target.name)
-            if before is None and kind == patches.APPLY:
-                obj = {"metadata": {"name": target.name}}
-                obj = patches.apply(kind, request.body, obj)
-                _settle_namespace(obj["metadata"], target, resource)
-                return Answer(201, shown(resource, self._write(resource, obj)) + b"\n")
+            if kind == patches.APPLY:
+                return self._apply(request, target, resource, before)
             before = before or self._reader.existing(resource, target)
-            try:
-                obj = patches.apply(kind, request.body, resource.shown(before.value()))
-            except (ValueError, KeyError, TypeError, IndexError) as fault:
-                raise status.bad_request(f"error decoding patch: {fault}") from None
+            obj = _patched(kind, request.body, resource.shown(before.value()))
             return Answer(200, shown(resource, self._replace(resource, before, obj)) + b"\n")
+
+    def _apply(self, request: Request, target: Target, resource: Resource, before: Entry | None) -> Answer:
+        """Apply on the server's side: what the same manager applied before and leaves out now goes."""
+        key = (resource.name, target.namespace, target.name, request.option("fieldManager"))
+        try:
+            wanted = patches.decode(request.body, is_yaml=True)
+        except ValueError as fault:
+            raise status.bad_request(f"error decoding YAML: {fault}") from None
+        live = {"metadata": {"name": target.name}} if before is None else resource.shown(before.value())
+        obj = patches.apply_owned(self._applied.get(key, {}), wanted, live)
+        self._applied[key] = wanted
+        if before is not None:
+            return Answer(200, shown(resource, self._replace(resource, before, obj)) + b"\n")
+        _settle_namespace(obj["metadata"], target, resource)
+        return Answer(201, shown(resource, self._write(resource, obj)) + b"\n")
 
     def delete(self, _request: Request, target: Target, resource: Resource) -> Answer:
         """Delete one object. Raises ApiFailureError."""
@@ -202,7 +207,28 @@ def _decode_body(request: Request, resource: Resource) -> Json:
         else:
             obj = patches.decode(request.body, is_yaml=kind == "application/yaml")
     except ValueError as fault:
-        raise status.bad_request(f"couldn't get version/kind; json parse error: {fault}") from None
-    if not isinstance(obj, dict) or obj.get("kind", resource.kind) != resource.kind:
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): "
+            f"couldn't get version/kind; json parse error: {fault}"
+        ) from None
+    if not isinstance(obj, dict):
         raise status.bad_request(f"the object provided is unrecognized (must be of type {resource.kind})")
+    kind = obj.get("kind") or resource.kind
+    if kind != resource.kind:
+        version = str(obj.get("apiVersion", "")).rpartition("/")[2]
+        internal = resource.group.partition(".")[0] or "core"
+        raise status.bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
+            f"converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
+        )
     return obj
+
+
+def _patched(kind: str, body: bytes, obj: Json) -> Json:
+    """Return ``obj`` patched. Raises ApiFailureError."""
+    try:
+        return patches.apply(kind, body, obj)
+    except (ValueError, KeyError, TypeError, IndexError) as fault:
+        if kind == patches.JSON_PATCH:
+            raise status.rejected_patch() from None
+        raise status.bad_request(f"error decoding patch: {fault}") from None

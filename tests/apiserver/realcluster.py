@@ -113,7 +113,6 @@ class RealCluster:
             "--authorization-mode=RBAC",
             "--endpoint-reconciler-type=none",
             "--disable-admission-plugins=ServiceAccount",
-            "--storage-media-type=application/json",
         )
         ends = time.monotonic() + 120
         while time.monotonic() < ends:
