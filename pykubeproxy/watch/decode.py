@@ -210,10 +210,8 @@ def plain(error: Exception) -> str:
     """Turn a decoder's complaint into ``field: what is wrong``."""
     text = " ".join(str(error).split())
     found = _AT.search(text)
-    if found is None:
-        return text
-    said = text[: found.start()].replace("`", "")
-    path = found["path"].removeprefix("$").removeprefix(".")
+    said = (text[: found.start()] if found else text).replace("`", "")
+    path = found["path"].removeprefix("$").removeprefix(".") if found else ""
     said = said[:1].lower() + said[1:]
     return f"{path}: {said}" if path else said
 

@@ -228,13 +228,16 @@ def _more_json(data: bytes, file: str) -> Iterator[_Document]:
     except UnicodeDecodeError as error:
         raise ManifestError(f"{file}: no UTF-8: {error.reason} at byte {error.start}") from error
     except (json.JSONDecodeError, RecursionError) as error:
+        where, said = file, "nested too deeply"
+        if isinstance(error, json.JSONDecodeError):
+            where, said = f"{file}:{error.lineno}", f"{error.msg} (column {error.colno})"
+        refusal = ManifestError(f"{where}: no JSON: {said}")
+        if file.endswith(".json"):
+            raise refusal from error
         try:
             found = [_Document(tree, 1) for tree in yaml.load_all(data, _Loader)]
         except (yaml.YAMLError, ValueError, RecursionError):
-            where, said = file, "nested too deeply"
-            if isinstance(error, json.JSONDecodeError):
-                where, said = f"{file}:{error.lineno}", f"{error.msg} (column {error.colno})"
-            raise ManifestError(f"{where}: no JSON: {said}") from error
+            raise refusal from error
     yield from found
 
 

@@ -256,8 +256,8 @@ class TestLeaks:
     def test_a_thousand_watches_leave_nothing_behind(self, tmp_path):
         with StandIn() as server:
             server.faults.close_watches_after(0)
-            with following(server, tmp_path, sleep=lambda _: 0) as (_source, _):
-                until(lambda: server.stats.count("watch") > 50)
+            with following(server, tmp_path, sleep=lambda _: 0) as (source, _):
+                until(lambda: all(server.stats.count("watch", resource) > 20 for resource in source.statuses))
                 threads, sockets = threading.active_count(), open_sockets()
                 until(lambda: server.stats.count("watch") > 1050, timeout=60)
                 assert threading.active_count() == threads

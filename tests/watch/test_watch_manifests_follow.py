@@ -1,0 +1,220 @@
+"""Manifest files that change: what changed is handed over, what is broken leaves the last good state."""
+
+import json
+
+from watch_builders import Clock, Receiver, endpoint_slice, node, service
+
+from pykubeproxy.watch.manifests import ManifestSource
+from pykubeproxy.watch.source import Handlers
+
+
+class Followed:
+    """A source that looks only when told to."""
+
+    def __init__(self, *paths, node_name=""):
+        self.services, self.slices, self.nodes = Receiver(), Receiver(), Receiver()
+        self.clock = Clock()
+        handlers = Handlers(self.services, self.slices, self.nodes)
+        self.source = ManifestSource(
+            [str(path) for path in paths], handlers, node_name=node_name, clock=self.clock, sleep=self.clock.sleep
+        )
+
+    def look(self, times=1):
+        for _ in range(times):
+            self.clock.now += 0.5
+            self.source.look()
+        return self
+
+
+def put(path, *objects):
+    """Write in place: the same inode."""
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": list(objects)}))
+    return path
+
+
+def replace(path, *objects):
+    """Write beside it and rename: another inode."""
+    put(path.with_suffix(".new"), *objects).rename(path)
+
+
+class TestTheFirstLook:
+    def test_hands_everything_over(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"), endpoint_slice("a-1"), node("node-a"), node("node-b"))
+        followed = Followed(tmp_path, node_name="node-a").look()
+        assert followed.source.has_synced
+        assert followed.services.calls == [("replace", ["a"])]
+        assert followed.slices.calls == [("replace", ["a-1"])]
+        assert followed.nodes.calls == [("replace", ["node-a"])]
+
+    def test_hands_nothing_over_while_a_file_is_broken(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"))
+        (tmp_path / "b.yaml").write_text("kind: [")
+        followed = Followed(tmp_path).look(3)
+        assert not followed.source.has_synced
+        assert followed.services.calls == []
+        status = followed.source.statuses["services"]
+        assert status.consecutive_failures == 1
+        assert "b.yaml:2: no YAML" in status.last_error
+        put(tmp_path / "b.yaml", service("b"))
+        followed.look()
+        assert followed.services.names == ["a", "b"]
+        assert status.consecutive_failures == 0
+
+    def test_hands_nothing_over_while_a_path_is_missing(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(tmp_path / "a.yaml", tmp_path / "b.yaml").look(3)
+        assert not followed.source.has_synced
+        put(tmp_path / "b.yaml", service("b"))
+        assert followed.look().services.names == ["a", "b"]
+
+    def test_of_an_empty_folder_is_a_look(self, tmp_path):
+        followed = Followed(tmp_path).look()
+        assert followed.source.has_synced
+        assert followed.services.calls == [("replace", [])]
+
+
+class TestChanges:
+    def test_only_differences_are_handed_over(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"), service("b"), service("c"))
+        followed = Followed(path).look()
+        replace(path, service("a"), service("b", cluster_ip="10.96.0.99"), service("d"))
+        followed.look()
+        assert followed.services.calls[1:] == [("upsert", "b"), ("upsert", "d"), ("delete", "c")]
+        assert followed.look(3).services.calls[4:] == []
+
+    def test_in_place_are_taken_at_the_second_look(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(path).look()
+        put(path, service("longer-name"))
+        assert followed.look().services.names == ["a"]
+        assert followed.look().services.names == ["longer-name"]
+
+    def test_that_go_on_are_waited_for(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(path).look()
+        for length in range(1, 5):
+            put(path, service("b" * length))
+            followed.look()
+        assert followed.services.names == ["a"]
+        assert followed.look().services.names == ["bbbb"]
+
+    def test_by_renaming_are_taken_at_once(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(path).look()
+        replace(path, service("b"))
+        assert followed.look().services.names == ["b"]
+
+    def test_by_a_symlink_swap_are_taken_at_once(self, tmp_path):
+        # As kubelet updates a ConfigMap volume: a.yaml -> ..data/a.yaml, ..data -> a dated folder.
+        for day, name in (("..1", "a"), ("..2", "b")):
+            (tmp_path / day).mkdir()
+            put(tmp_path / day / "a.yaml", service(name))
+        (tmp_path / "..data").symlink_to("..1")
+        (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
+        followed = Followed(tmp_path).look()
+        (tmp_path / "..tmp").symlink_to("..2")
+        (tmp_path / "..tmp").rename(tmp_path / "..data")
+        assert followed.look().services.names == ["b"]
+
+    def test_of_a_new_file_in_a_folder(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(tmp_path).look()
+        put(tmp_path / "b.yaml", service("b"))
+        assert followed.look().services.names == ["a"]
+        assert followed.look().services.names == ["a", "b"]
+
+    def test_a_file_that_leaves_a_folder_is_gone_at_the_second_look(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"))
+        put(tmp_path / "b.yaml", service("b"))
+        followed = Followed(tmp_path).look()
+        (tmp_path / "b.yaml").unlink()
+        assert followed.look().services.names == ["a", "b"]
+        assert followed.look().services.names == ["a"]
+
+    def test_a_twin_that_goes_uncovers_the_other(self, tmp_path):
+        put(tmp_path / "a.yaml", service("web", cluster_ip="10.96.0.1"))
+        put(tmp_path / "b.yaml", service("web", cluster_ip="10.96.0.2"))
+        followed = Followed(tmp_path).look()
+        (tmp_path / "b.yaml").unlink()
+        followed.look(2)
+        assert followed.services.objects["default", "web"].spec.cluster_ip == "10.96.0.1"
+
+
+class TestTrouble:
+    def test_a_file_that_breaks_keeps_its_last_content(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        put(tmp_path / "b.yaml", service("b"))
+        followed = Followed(tmp_path).look()
+        path.write_text('{"kind": "List", "items": [')
+        assert followed.look(3).services.names == ["a", "b"]
+        assert "a.yaml" in followed.source.statuses["services"].last_error
+        put(path, service("c"))
+        assert followed.look(2).services.names == ["b", "c"]
+
+    def test_a_named_file_or_folder_that_vanishes_keeps_its_last_content(self, tmp_path):
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        put(folder / "a.yaml", service("a"))
+        path = put(tmp_path / "b.yaml", service("b"))
+        followed = Followed(folder, path).look()
+        path.unlink()
+        (folder / "a.yaml").unlink()
+        folder.rmdir()
+        assert followed.look(3).services.names == ["a", "b"]
+        assert followed.source.statuses["services"].consecutive_failures >= 1
+
+    def test_an_object_that_breaks_keeps_its_last_state(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"), service("b"))
+        followed = Followed(path).look()
+        replace(path, service("a", spec={"ports": 7}), service("b"), service("c"))
+        followed.look()
+        assert followed.services.names == ["a", "b", "c"]
+        assert followed.services.objects["default", "a"].spec.ports[0].port == 80
+        assert followed.source.statuses["services"].bad_objects == 1
+        assert followed.source.statuses["nodes"].bad_objects == 0
+        replace(path, service("b"))
+        assert followed.look().services.names == ["b"]
+
+    def test_in_the_thread_is_told(self, tmp_path):
+        class Broken(Receiver):
+            def replace(self, objects):
+                raise RuntimeError("a bug")
+
+        crashed = []
+        put(tmp_path / "a.yaml", service("a"))
+        source = ManifestSource([str(tmp_path)], Handlers(Broken(), Broken(), Broken()), on_crash=crashed.append)
+        source.start()
+        source._thread.join(10)
+        assert [str(error) for error in crashed] == ["a bug"]
+
+
+class TestTheThread:
+    def test_looks_twice_a_second_and_sooner_while_it_waits_for_a_second_look(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(path)
+        sleeps = []
+
+        def sleep(seconds):
+            sleeps.append(seconds)
+            if len(sleeps) == 2:
+                put(path, service("longer-name"))
+            if len(sleeps) == 5:
+                followed.source.stop(0)
+
+        followed.source._sleep = sleep
+        followed.source.run()
+        assert sleeps == [0.5, 0.5, 0.2, 0.5, 0.5]
+        assert followed.services.names == ["longer-name"]
+
+    def test_stops_when_told_to(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"))
+        source = ManifestSource([str(tmp_path)], Handlers(Receiver(), Receiver(), Receiver()))
+        source.start()
+        source.stop(10)
+        assert not source._thread.is_alive()
+
+    def test_says_how_it_is(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(tmp_path).look()
+        followed.clock.now += 3
+        assert followed.source.statuses["services"].watch_age == 3.0
