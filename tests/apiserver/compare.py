@@ -32,7 +32,9 @@ def loosely(value: Any) -> Any:
     if isinstance(value, dict):
         _loosen_lists(value)
         if "message" in value:
-            value["message"] = re.sub(r"(?<=json parse error: ).*", "as Go says it", value["message"])
+            value["message"] = re.sub(
+                r"((?<=json parse error: )|(?<=error decoding patch: )).*", "as Go says it", value["message"]
+            )
             value["message"] = re.sub(r"\b\d+\b", "N", value["message"])
         if isinstance(value.get("details"), dict):
             value["details"].pop("uid", None)
