@@ -67,6 +67,19 @@ SOCKET_OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
 ]
 
+_UNUSABLE = (
+    ConfigException,
+    yaml.YAMLError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    HTTPError,
+    ApiException,
+)
+"""What the library raises on a configuration that is none, or while it fetches credentials."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
@@ -132,7 +145,10 @@ class Access:
             self._refresh()
             settings = self._settings
             if not settings.token_file:
-                value = settings.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+                try:
+                    value = settings.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+                except Exception as error:  # a credential plugin that is asked again, and may fail in its own ways
+                    raise ApiError(f"credentials cannot be refreshed: {' '.join(str(error).split())}") from error
                 return str(value).strip() if value else None
             try:
                 token = Path(settings.token_file).read_text(encoding="utf-8").strip()
@@ -165,7 +181,7 @@ class Access:
                 token_file, files = self._from_kubeconfig(configuration)
             elif not self._options.master:
                 token_file, files = self._from_cluster(configuration)
-        except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except _UNUSABLE as error:
             where = f"kubeconfig {self._options.kubeconfig}" if self._options.kubeconfig else "in-cluster configuration"
             said = " ".join(str(error).split()) or type(error).__name__
             hint = "" if self._options.kubeconfig else " (outside a cluster give --kubeconfig or --master)"
@@ -369,14 +385,15 @@ class ApiSession:
         """Return the response to a request that the server accepts; raise ApiError or GoneError otherwise."""
         used = self._access.authorization()
         response = self._send(request, used)
-        if response.status == 401:
-            # The token was replaced, or the client certificate behind a kept connection: read all again, try once.
-            unauthorized = _refused(request.what, response)
+        if response.status == 401 or (response.status == 403 and used is None):
+            # The token was replaced, or the client certificate behind a kept connection, or a credential plugin failed
+            # and left us anonymous: read all again, try once.
+            refused = _refused(request.what, response)
             self._access.reload()
             self.close()
             now = self._access.authorization()
             if now == used and not self._access.current()[1].cert_file:
-                raise unauthorized
+                raise refused
             response = self._send(request, now)
         if not 200 <= response.status <= 299:
             raise _refused(request.what, response)

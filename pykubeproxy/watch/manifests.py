@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -344,15 +343,8 @@ def _default_service(service: Service) -> Iterator[str]:
         return
     spec.cluster_ips = spec.cluster_ips or [spec.cluster_ip]
     if spec.ip_families is None and spec.cluster_ip != "None":
-        spec.ip_families = list(_families(spec.cluster_ips))
-
-
-def _families(addresses: Iterable[str]) -> Iterator[str]:
-    for address in addresses:
-        try:
-            yield f"IPv{ip_address(address).version}"
-        except ValueError:
-            continue  # the model names it
+        # An address that is none is named by the model.
+        spec.ip_families = ["IPv6" if ":" in address else "IPv4" for address in spec.cluster_ips]
 
 
 @dataclass(slots=True)

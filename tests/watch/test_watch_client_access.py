@@ -201,6 +201,46 @@ class TestTokens:
                 session.list("services", {})
 
 
+class TestCredentialPlugins:
+    def session(self, tmp_path, server):
+        """Return a session whose plugin prints what is in the file ``answer``."""
+        program = tmp_path / "plugin"
+        program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+        program.chmod(0o755)
+        path = server.write_kubeconfig(tmp_path / "kubeconfig")
+        document = json.loads(path.read_text())
+        plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}
+        document["users"][0]["user"] = {"exec": plugin}
+        path.write_text(json.dumps(document))
+        return connect(ClientOptions(kubeconfig=str(path)), environ={}).session()
+
+    def answer(self, tmp_path, token):
+        credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+        (tmp_path / "answer").write_text(json.dumps(credential | {"status": {"token": token}}))
+
+    def test_are_asked(self, tmp_path):
+        self.answer(tmp_path, "secret")
+        with StandIn(tokens=["secret"]) as server:
+            self.session(tmp_path, server).list("services", {})
+
+    def test_are_asked_again_after_401(self, tmp_path):
+        self.answer(tmp_path, "one")
+        with StandIn(tokens=["one"]) as server:
+            session = self.session(tmp_path, server)
+            session.list("services", {})
+            server.faults.set_tokens(["two"])
+            self.answer(tmp_path, "two")
+            session.list("services", {})
+
+    def test_that_failed_are_asked_again(self, tmp_path):
+        with StandIn(tokens=["secret"]) as server:
+            session = self.session(tmp_path, server)
+            with pytest.raises(ApiError, match="403"):
+                session.list("services", {})
+            self.answer(tmp_path, "secret")
+            session.list("services", {})
+
+
 class TestCertificates:
     def test_a_new_ca_in_the_same_file_is_taken(self, tmp_path):
         with StandIn(tls=True) as server:

@@ -2,6 +2,7 @@
 
 import json
 
+from structlog.testing import capture_logs
 from watch_builders import Receiver, Script, bookmark, endpoint_slice, error_line, follow, line, listing, node, service
 
 from pykubeproxy.errors import ApiError, GoneError
@@ -159,6 +160,13 @@ class TestABadObject:
         assert receiver.names == ["a", "b"]
         assert reflector.status.bad_objects == 1
         assert reflector.has_synced
+
+    def test_is_named_with_its_field_in_one_line(self):
+        with capture_logs() as logs:
+            follow(Script(lists=[listing(service("a"), self.BAD)]))
+        assert [entry["problem"] for entry in logs if entry["event"].startswith("object ignored")] == [
+            "Service default/bad: spec.ports[0].port: expected int, got str"
+        ]
 
     def test_in_a_later_list_keeps_its_last_state(self):
         script = Script(
