@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -48,12 +48,14 @@ from pykubeproxy.serving.pages import About, health_routes, metrics_routes
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use
 from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
 from pykubeproxy.sync.engine import Engine
-from pykubeproxy.watch.client import ApiClient, connect
 from pykubeproxy.watch.events import EventRecorder, ObjectRef, node_ref
 from pykubeproxy.watch.manifests import ClusterObjects, ManifestSource, load
 from pykubeproxy.watch.objects import EndpointSlice, Node, Service
 from pykubeproxy.watch.reflector import ApiSource
 from pykubeproxy.watch.source import Handlers, Source
+
+if TYPE_CHECKING:
+    from pykubeproxy.watch.client import ApiClient
 
 log = structlog.get_logger()
 
@@ -71,9 +73,15 @@ def read_objects(options: Options, node_name: str) -> ClusterObjects:
         for problem in objects.problems:
             log.warning("manifest_problem", problem=problem)
         return objects
-    from pykubeproxy.watch.once import list_once  # noqa: PLC0415 - only a dry run against a server needs it
+    from pykubeproxy.watch.once import list_once  # noqa: PLC0415 - see _connect
 
-    return list_once(connect(options.client), node_name)
+    return list_once(_connect(options), node_name)
+
+
+def _connect(options: Options) -> ApiClient:
+    from pykubeproxy.watch.client import connect  # noqa: PLC0415 - 0.2 s and 36 MB that manifests do without
+
+    return connect(options.client)
 
 
 def require_root() -> None:
@@ -156,7 +164,7 @@ class Daemon:
         require_root()
         if options.oom_score_adj is not None:
             set_oom_score_adj(options.oom_score_adj)
-        client = None if options.manifests else connect(options.client)
+        client = None if options.manifests else _connect(options)
         backends = self._backends()
         self._metrics = Metrics(families=list(backends), build=BuildInfo(version=__version__))
         init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
@@ -410,15 +418,16 @@ class Daemon:
     def service(self, key: ServiceKey, reason: str, message: str) -> None:
         """Report a Warning about a service as an Event."""
         if self._recorder is not None:
-            self._recorder.warning(ObjectRef("Service", key.namespace, key.name), reason, message)
+            self._recorder.warning(self._service_ref(key), reason, message)
 
     def _on_problem(self, problem: Problem) -> None:
         if self._recorder is not None and problem.kind == "Service":
-            self._recorder.warning(
-                ObjectRef("Service", problem.namespace, problem.name),
-                "InvalidField",
-                f"{problem.field}: {problem.message}",
-            )
+            key = ServiceKey(problem.namespace, problem.name)
+            self._recorder.warning(self._service_ref(key), "InvalidField", f"{problem.field}: {problem.message}")
+
+    def _service_ref(self, key: ServiceKey) -> ObjectRef:
+        uid = next((uid for proxy in self._families.values() if (uid := proxy.state.uid(key))), "")
+        return ObjectRef("Service", key.namespace, key.name, uid=uid)
 
     def _warn_node(self, reason: str, message: str) -> None:
         if self._recorder is not None:

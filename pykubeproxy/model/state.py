@@ -55,6 +55,7 @@ class ClusterState:
         self._slices_of: dict[ServiceKey, dict[str, None]] = {}
         self._dirty: dict[ServiceKey, None] = {}
         self._triggers: dict[ServiceKey, list[float]] = {}
+        self._uids: dict[ServiceKey, str] = {}
         self._problems: dict[tuple[str, str, str], tuple[Problem, ...]] = {}
         self._service_changes = 0
         self._endpoint_changes = 0
@@ -149,6 +150,11 @@ class ClusterState:
         """Return the keys of all services that have ports in this family."""
         return list(self._services)
 
+    def uid(self, key: ServiceKey) -> str:
+        """Return a service's uid, which an Event about it must carry to be shown with it; "" when it is unknown."""
+        with self.lock:
+            return self._uids.get(key, "")
+
     def problems(self) -> list[Problem]:
         """Return what is wrong with the objects now."""
         with self.lock:
@@ -175,6 +181,7 @@ class ClusterState:
     def _put_service(self, service: Service) -> bool:
         key = ServiceKey(service.metadata.namespace, service.metadata.name)
         ports, found = service_ports(service, self.family)
+        self._uids[key] = service.metadata.uid
         self._note("Service", *key, found)
         if ports == self._services.get(key, ()):
             return False
@@ -188,6 +195,7 @@ class ClusterState:
 
     def _drop_service(self, key: ServiceKey) -> bool:
         self._problems.pop(("Service", *key), None)
+        self._uids.pop(key, None)
         if self._services.pop(key, None) is None:
             return False
         self._dirty[key] = None

@@ -2,7 +2,7 @@
 
 Both forms keep the portals of all service ports and tell, after an update, which chains have another text. The flat
 form is one chain with a rule for every portal. The tree sends a destination address through KUBE-SERVICES to a chain
-of its prefix, and so on, until at most LEAF_SIZE portals are left or the address is whole: a new connection walks
+of its prefix, and so on, until at most LEAF_SIZE portals or the 16 addresses of the last level are left: a new connection walks
 tens of rules, not thousands, and a new service rewrites one small chain. Chains of the tree begin as kube-proxy's
 service chains do, so that a returning kube-proxy removes them as stale.
 
@@ -22,7 +22,7 @@ from pykubeproxy.rules.names import DISPATCH_PREFIX, SERVICES, short_hash
 from pykubeproxy.rules.ruleset import chain_text
 from pykubeproxy.rules.service import Portal
 
-LEVELS: dict[Family, tuple[int, ...]] = {"IPv4": (16, 20, 24, 28, 32), "IPv6": (64, 112, 116, 120, 124, 128)}
+LEVELS: dict[Family, tuple[int, ...]] = {"IPv4": (16, 20, 24, 28), "IPv6": (64, 112, 116, 120, 124)}
 """Prefix lengths of the tree: four bits a step, so that no chain has more than 16 branches below the first."""
 
 LEAF_SIZE = 8
