@@ -13,7 +13,8 @@ Goals, and how each is met:
 3. *After any failure the kernel's state is unknown*, since an input is atomic a table at a time only: ``standing``
    becomes None and the next round reads. A busy lock is not such a failure: nothing was done.
 4. *One bad service never stops the others*: a refused input is bisected by service within the same sync; the culprit
-   becomes nothing (quarantine) until its objects change.
+   becomes nothing (quarantine) until its objects change, or a pause that doubles is over: the refusal may have been
+   the moment's.
 5. *A crash between any two steps leaves every service working*: the order is the plan's (sync.plan).
 6. *Work per change*: only touched chains are compared, and no save runs unless the state is unknown or a verification
    is due.
@@ -40,12 +41,13 @@ from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.read import Reader
 from pykubeproxy.netfilter.restore import around, restore
-from pykubeproxy.rules.names import NAT, TABLES
+from pykubeproxy.rules.names import MARK_MASQ, NAT, TABLES
 from pykubeproxy.rules.ruleset import Ensured, Ruleset, same_chain
 from pykubeproxy.rules.settings import RuleSettings
 from pykubeproxy.serving.metrics import Metrics
 from pykubeproxy.sync.desired import Chain, Desired
 from pykubeproxy.sync.diff import difference
+from pykubeproxy.sync.patience import Patience
 from pykubeproxy.sync.plan import Plan, Section, Step, make_plan
 
 log = structlog.get_logger()
@@ -56,6 +58,8 @@ ROUNDS = 6
 """How often one sync starts over (unknown state read again, culprits left out) before it gives up until the retry."""
 MANY_CULPRITS = 8
 """More refused services than this have a common cause, which bisecting would only hide."""
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+"""Seconds until what was refused (a service, the deletion of a chain) is tried again, doubled each time."""
 
 
 class Reporter(Protocol):
@@ -141,7 +145,8 @@ class Engine:
         self._quarantine: dict[ServiceKey, str] = {}
         self._unequal: dict[Chain, tuple[str, str]] = {}
         self._alias: dict[Ensured, str] = {}
-        self._undeletable: set[Chain] = set()
+        self._undeletable: Patience[Chain] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
+        self._refusals: Patience[ServiceKey] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
         self._unreadable: set[str] = set()
         self.has_synced = False
         """Whether the kernel has once held the wanted rules."""
@@ -211,6 +216,10 @@ class Engine:
             dirty = self.state.take_dirty()
             self._triggers += self.state.take_triggers(dirty)
             for key in dirty:
+                self._refusals.forget(key)
+            again = [key for key in self._refusals.due(self._clock()) if key in self._quarantine]
+            dirty += again
+            for key in dirty:
                 if self._quarantine.pop(key, None) is not None:
                     log.info("service_retried", family=self.family, service=str(key))
             keys: Iterable[ServiceKey] = self.state.keys() if is_new else dirty
@@ -232,10 +241,11 @@ class Engine:
 
     def _converge(self, wanted: Desired, outcome: Outcome, *, verify: bool) -> None:
         check_ensured = outcome.is_full
+        self._touched.update(self._undeletable.due(self._clock()))
         for _ in range(ROUNDS):
             if self._standing is not None and verify:
                 verify = False
-                if self._has_drifted(outcome):
+                if self._has_drifted(wanted, outcome):
                     check_ensured = True
             standing = self._standing
             adopted = standing is None
@@ -286,14 +296,13 @@ class Engine:
         self._standing = standing
         return standing
 
-    def _has_drifted(self, outcome: Outcome) -> bool:
+    def _has_drifted(self, wanted: Desired, outcome: Outcome) -> bool:
         """Read again if somebody may have written; forget what stood where it differs. Count the drift."""
         now = self._fingerprint()
         if now is not None and now == self._seen:
             return False
-        old, wanted = self._standing, self._wanted
+        old = self._standing
         assert old is not None
-        assert wanted is not None
         fresh = self._read(wanted)
         self._seen = now
         for table in TABLES:
@@ -383,8 +392,9 @@ class Engine:
         """Remember and name the chains that could not be deleted: a rule that is not ours refers to one of them."""
         for section in step.sections:
             for chain in section.delete:
-                if (section.table, chain) not in self._undeletable:
-                    self._undeletable.add((section.table, chain))
+                is_new = (section.table, chain) not in self._undeletable
+                self._undeletable.refused((section.table, chain), self._clock())
+                if is_new:
                     log.warning(
                         "chain_not_deleted", family=self.family, table=section.table, chain=chain,
                         why="a rule that is not ours refers to a chain of this input; emptied, tried again later",
@@ -401,6 +411,7 @@ class Engine:
             raise refused
         for key, why in culprits.items():
             self._quarantine[key] = why
+            self._refusals.refused(key, self._clock())
             message = f"left out in {self.family}, the kernel refuses its rules: {why}"
             log.error("service_quarantined", family=self.family, service=str(key), error=why)
             self._reporter.service(key, "RulesRefused", message)
@@ -412,19 +423,23 @@ class Engine:
     def _culprits(self, step: Step, wanted: Desired, refused: RestoreError, outcome: Outcome) -> dict[ServiceKey, str]:
         """Return the refused services: those whose own chains fail alone, else the owner of the line that was named."""
         groups: dict[ServiceKey, list[tuple[str, str]]] = {}
+        base: tuple[tuple[str, str], ...] = ()
+        """What a service's chains refer to besides each other, if it may be missing as well."""
         for section in step.sections:
             if section.table == NAT:
                 for chain, text in section.chains:
                     owner = wanted.owner.get(chain)
                     if owner is not None:
                         groups.setdefault(owner.key, []).append((chain, text))
+                    elif chain == MARK_MASQ:
+                        base = ((chain, text),)
         culprits: dict[ServiceKey, str] = {}
         waiting = [sorted(groups)] if groups else []
         while waiting and len(culprits) <= MANY_CULPRITS:
             keys = waiting.pop()
             chains = tuple(chain for key in keys for chain in groups[key])
             try:
-                self._restore(Step("stage", (Section(NAT, chains),)), outcome)
+                self._restore(Step("stage", (Section(NAT, base + chains),)), outcome)
             except RestoreError as exc:
                 if len(keys) == 1:
                     culprits[keys[0]] = exc.stderr or str(exc)
@@ -478,6 +493,13 @@ class Engine:
 
     def _done(self, wanted: Desired, outcome: Outcome) -> None:
         self.has_synced = True
+        for key in self._refusals:
+            if key not in self._quarantine:
+                self._refusals.forget(key)
+        standing = self._standing
+        for table, chain in self._undeletable:
+            if standing is None or chain not in standing.chains[table]:
+                self._undeletable.forget((table, chain))
         outcome.triggers, self._triggers = self._triggers, []
         metrics, family = self._metrics, self.family
         metrics.sync_proxy_rules_duration_seconds.labels(ip_family=family).observe(outcome.seconds)

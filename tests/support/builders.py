@@ -42,7 +42,9 @@ def service(
     """A Service. ``lb``: ingress addresses, or whole ingress records; ``spec``: fields by their API names."""
     addresses = [ip] if ip is not None else []
     families = ["IPv6" if ":" in address else "IPv4" for address in addresses]
-    kind = "LoadBalancer" if lb is not None else "NodePort" if any("nodePort" in p for p in ports or ()) else "ClusterIP"
+    kind = (
+        "LoadBalancer" if lb is not None else "NodePort" if any("nodePort" in p for p in ports or ()) else "ClusterIP"
+    )
     tree = {
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "creationTimestamp": created},
         "spec": {

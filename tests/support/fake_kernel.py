@@ -79,9 +79,9 @@ class FakeKernel:
 
     # -- the Runner
 
-    def run(self, argv: list[str], stdin: bytes = b"", *, timeout: float = 30.0) -> Finished:
+    def run(self, argv: list[str], stdin: bytes = b"", *, timeout: float = 30.0, on_start: object = None) -> Finished:
         """Behave as the named iptables program."""
-        del timeout
+        del timeout, on_start
         program = argv[0]
         if program.endswith("-restore"):
             assert "--noflush" in argv, "a daemon must never flush what is not its own"
@@ -128,29 +128,32 @@ class FakeKernel:
         return done
 
     def _apply(self, document: str, trouble: Trouble | None) -> Finished:
-        name, work, committed = "", None, 0
         try:
-            for number, line in enumerate(document.splitlines(), 1):
-                if not line or line.startswith("#"):
-                    continue
-                if line.startswith("*"):
-                    if trouble is not None and committed >= trouble.after:
-                        raise _Refused(number, "trouble")
-                    name = line[1:]
-                    work = deepcopy(self.tables[name])
-                elif work is None:
-                    raise _Refused(number, "no table")
-                elif line == "COMMIT":
-                    _check_loops(work, number)
-                    self.tables[name] = work
-                    work, committed = None, committed + 1
-                else:
-                    self._line(work, number, _COUNTERS.sub("", line))
-            if trouble is not None:
-                raise _Refused(0, "trouble")
+            self._commit(document, trouble)
         except _Refused as exc:
             return Finished(exc.status, b"", f"iptables-restore: {exc}\n".encode())
         return Finished(0, b"", b"")
+
+    def _commit(self, document: str, trouble: Trouble | None) -> None:
+        name, work, committed = "", None, 0
+        for number, line in enumerate(document.splitlines(), 1):
+            if not line or line.startswith("#"):
+                continue
+            if line.startswith("*"):
+                if trouble is not None and committed >= trouble.after:
+                    raise _Refused(number, "trouble")
+                name = line[1:]
+                work = deepcopy(self.tables[name])
+            elif work is None:
+                raise _Refused(number, "no table")
+            elif line == "COMMIT":
+                _check_loops(work, number)
+                self.tables[name] = work
+                work, committed = None, committed + 1
+            else:
+                self._line(work, number, _COUNTERS.sub("", line))
+        if trouble is not None:
+            raise _Refused(0, "trouble")
 
     def _line(self, table: Table, number: int, line: str) -> None:
         if line.startswith(":"):
@@ -181,7 +184,9 @@ class FakeKernel:
         elif command == "-X":
             if rules:
                 raise _Refused(number, "Directory not empty")
-            if chain in table.policies or any(target_of(rule) == chain for own in table.chains.values() for rule in own):
+            if chain in table.policies or any(
+                target_of(rule) == chain for own in table.chains.values() for rule in own
+            ):
                 raise _Refused(number, "Too many links")
             del table.chains[chain]
         else:
