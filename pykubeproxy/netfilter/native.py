@@ -1,63 +1,96 @@
 """Look into nf_tables itself, for tables that iptables-nft cannot print because native rules stand in them.
 
-Only names of chains and the jumps of a chain are read, through netlink; nothing is written. Used on the nft backend
-alone, and only when iptables-nft-save said "incompatible".
+Only names of chains and where a chain's rules jump to are read, through netlink; nothing is written. Used on the nft
+backend alone, and only when iptables-nft-save said "incompatible".
+
+Format: include/uapi/linux/netfilter/nf_tables.h.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
+from pykubeproxy.errors import NetfilterError
 from pykubeproxy.model.addresses import Family
+from pykubeproxy.node.netlink import HEADER, NETLINK_NETFILTER, NetlinkSocket, attribute, attributes, nfgen
 from pykubeproxy.rules.base import ensured_rules
 from pykubeproxy.rules.settings import RuleSettings
 
-_NFPROTO = {"IPv4": 2, "IPv6": 10}
+_NFPROTO: dict[Family, int] = {"IPv4": 2, "IPv6": 10}
+_SUBSYSTEM = 10 << 8
+_NEWCHAIN, _GETCHAIN, _NEWRULE, _GETRULE = (_SUBSYSTEM | number for number in (3, 4, 6, 7))
+_TABLE, _CHAIN_NAME = 1, 3
+_RULE_CHAIN, _RULE_EXPRESSIONS = 2, 4
+_EXPRESSION_DATA, _IMMEDIATE_DATA, _VERDICT, _VERDICT_CHAIN = 2, 2, 2, 2
+_NFGEN_SIZE = 4
 
 
 def chain_names(family: Family, table: str) -> list[str]:
-    """Return the names of all chains of a table."""
-    with _socket(family) as nft:
-        return [
-            name
-            for message in nft.get_chains()
-            if message.get_attr("NFTA_CHAIN_TABLE") == table and message["nfgen_family"] == _NFPROTO[family]
-            for name in [message.get_attr("NFTA_CHAIN_NAME")]
-        ]
+    """Return the names of all chains of a table.
+
+    Raises:
+        NetfilterError: the kernel does not answer.
+
+    """
+    return [
+        _text(buffer, *fields[_CHAIN_NAME])
+        for buffer, fields in _dump(family, _GETCHAIN, _NEWCHAIN)
+        if _CHAIN_NAME in fields and _text(buffer, *fields[_TABLE]) == table
+    ]
 
 
 def jumps(family: Family, table: str, chain: str) -> str:
-    """Return the text of our jumps in a builtin chain that iptables cannot print, judged by where they lead."""
+    """Return the text of our jumps in a builtin chain that iptables cannot print, judged by where they lead.
+
+    Raises:
+        NetfilterError: the kernel does not answer.
+
+    """
     wanted = {
         rule.rule.rpartition(" ")[2]: f"-A {chain} {rule.rule}\n"
         for rule in ensured_rules(RuleSettings(family))
         if rule.table == table and rule.chain == chain
     }
+    body = attribute(_TABLE, table.encode() + b"\0") + attribute(_RULE_CHAIN, chain.encode() + b"\0")
     found = []
-    with _socket(family) as nft:
-        for message in nft.get_rules():
-            if (
-                message.get_attr("NFTA_RULE_TABLE") == table
-                and message.get_attr("NFTA_RULE_CHAIN") == chain
-                and message["nfgen_family"] == _NFPROTO[family]
-            ):
-                found += [wanted[target] for target in _targets(message) if target in wanted]
+    for buffer, fields in _dump(family, _GETRULE, _NEWRULE, body):
+        where = (_text(buffer, *fields[_TABLE]), _text(buffer, *fields[_RULE_CHAIN]))
+        if where == (table, chain) and _RULE_EXPRESSIONS in fields:
+            found += [wanted[target] for target in _targets(buffer, *fields[_RULE_EXPRESSIONS]) if target in wanted]
     return "".join(found)
 
 
-def _targets(message: Any) -> list[str]:
-    targets = []
-    for expression in message.get_attr("NFTA_RULE_EXPRESSIONS") or ():
-        data = expression.get_attr("NFTA_EXPR_DATA")
-        inner = data.get_attr("NFTA_IMMEDIATE_DATA") if data is not None and hasattr(data, "get_attr") else None
-        verdict = inner.get_attr("NFTA_DATA_VERDICT") if inner is not None else None
-        target = verdict.get_attr("NFTA_VERDICT_CHAIN") if verdict is not None else None
-        if target:
-            targets.append(target)
-    return targets
+Fields = dict[int, tuple[int, int]]
 
 
-def _socket(family: Family) -> Any:
-    from pyroute2.netlink.nfnetlink.nftsocket import NFTSocket  # noqa: PLC0415 - 0.2 s and some MB, rarely needed
+def _dump(family: Family, ask: int, answer: int, body: bytes = b"") -> Iterator[tuple[bytearray, Fields]]:
+    """Yield the attributes of each message of a dump, as offsets into the buffer."""
+    try:
+        with NetlinkSocket(NETLINK_NETFILTER) as netlink:
+            for buffer, filled in netlink.dump(ask, nfgen(_NFPROTO[family]) + body):
+                offset = 0
+                while offset + HEADER.size <= filled:
+                    length, kind, *_ = HEADER.unpack_from(buffer, offset)
+                    if kind == answer:
+                        start = offset + HEADER.size + _NFGEN_SIZE
+                        yield buffer, {k: (a, b) for k, a, b in attributes(buffer, start, offset + length)}
+                    offset += (length + 3) & ~3
+    except OSError as error:
+        raise NetfilterError(f"nf_tables does not answer: {error.strerror or error}") from error
 
-    return NFTSocket(nfgen_family=_NFPROTO[family])
+
+def _targets(buffer: bytearray, start: int, end: int) -> Iterator[str]:
+    """Yield the chains that the verdicts of a rule's expressions lead to."""
+    for _, first, last in attributes(buffer, start, end):
+        place = (first, last)
+        for kind in (_EXPRESSION_DATA, _IMMEDIATE_DATA, _VERDICT, _VERDICT_CHAIN):
+            inside = next(((a, b) for k, a, b in attributes(buffer, *place) if k == kind), None)
+            if inside is None:
+                break
+            place = inside
+        else:
+            yield _text(buffer, *place)
+
+
+def _text(buffer: bytearray, start: int, end: int) -> str:
+    return bytes(buffer[start:end]).rstrip(b"\0").decode("utf-8", "replace")

@@ -1,0 +1,54 @@
+"""A table with a native nft rule cannot be printed by iptables-nft-save: it is unreadable, not empty."""
+
+import pytest
+
+from pykubeproxy.netfilter import native
+from tests.support.node import cluster, endpoint_slice, eventually, inside, node, pod
+
+pytestmark = pytest.mark.netns
+
+NATIVE = "ip daddr { 198.51.100.7, 198.51.100.8 } ct mark set 7"
+RESTORES = 'pykubeproxy_restores_total{ip_family="IPv4",result="success"}'
+
+
+def add_native_rule(it, table, chain):
+    it.run("nft", "add", "rule", "ip", table, chain, NATIVE)
+    assert "incompatible" in it.save(table=table), "control: the rule makes the table unreadable"
+
+
+@pytest.mark.parametrize(("table", "chain"), [("filter", "FORWARD"), ("nat", "PREROUTING")])
+def test_restart_writes_nothing_and_changes_arrive(table, chain):
+    with node("nft") as it:
+        it.api.bulk_put(cluster(5))
+        it.start()
+        it.wait_ready()
+        add_native_rule(it, table, chain)
+        before = it.run("nft", "-s", "list", "ruleset")
+        it.stop()
+        it.start()
+        it.wait_ready()
+        assert it.metric(RESTORES) == 0
+        assert it.run("nft", "-s", "list", "ruleset") == before
+
+        it.api.put(endpoint_slice(3, [pod(3, 0)]))
+        eventually(lambda: it.metric(RESTORES) == 1, "the change is written")
+        it.api.delete("Service", "default", "svc-4")
+        eventually(lambda: it.metric(RESTORES) == 2, "the deletion is written")
+        assert NATIVE.split()[-2:] == it.run("nft", "list", "chain", "ip", table, chain).split("ct mark ")[1].split()[:2]
+
+
+def test_netlink_tells_what_iptables_tells():
+    """Where both can read, they agree; where iptables cannot, netlink still names chains and jumps."""
+    with node("nft") as it:
+        it.api.bulk_put(cluster(3))
+        it.start()
+        it.wait_ready()
+        it.stop()
+        for table in ("filter", "nat", "mangle"):
+            names = inside(it.name, lambda table=table: native.chain_names("IPv4", table))
+            assert set(names) <= set(it.table(table=table).chains)
+            assert {n for n in it.table(table=table).chains if n.startswith("KUBE-")} <= set(names)
+        text = it.table(table="filter").chains["FORWARD"]
+        assert inside(it.name, lambda: native.jumps("IPv4", "filter", "FORWARD")) == text
+        add_native_rule(it, "filter", "FORWARD")
+        assert inside(it.name, lambda: native.jumps("IPv4", "filter", "FORWARD")) == text
