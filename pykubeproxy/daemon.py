@@ -38,7 +38,9 @@ from pykubeproxy.netfilter.read import Reader
 from pykubeproxy.node import conntrack, nfacct
 from pykubeproxy.node.addresses import interface_addresses, ipv6_supported, node_ips
 from pykubeproxy.node.check import findings, read_facts, warn
+from pykubeproxy.node.leftovers import find_ipvs, remove_ipvs, remove_nftables_mode
 from pykubeproxy.node.process import set_oom_score_adj
+from pykubeproxy.node.single import only_one
 from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, tcp_be_liberal
 from pykubeproxy.rules.names import FILTER
 from pykubeproxy.serving.health import ProxierHealth
@@ -109,6 +111,9 @@ def cleanup(options: Options, runner: Runner | None = None) -> None:
                 if family == "IPv6" and not ipv6_supported():
                     continue
                 failures.append(f"{kind} {family}: {exc}")
+    for family in FAMILIES:
+        remove_nftables_mode(family)
+    failures += remove_ipvs(find_ipvs())
     if failures:
         raise NetfilterError("encountered an error while tearing down rules: " + "; ".join(failures))
 
@@ -167,8 +172,9 @@ class Daemon:
         client = None if options.manifests else _connect(options)
         backends = self._backends()
         self._metrics = Metrics(families=list(backends), build=BuildInfo(version=__version__))
-        init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
         with contextlib.ExitStack() as stack:
+            stack.enter_context(only_one())
+            init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
             self._catch_signals(stack)
             self._http.start()
             stack.callback(self._http.stop)
@@ -346,6 +352,11 @@ class Daemon:
 
     def _warn_about_the_node(self, client: ApiClient | None) -> None:
         warn(findings(read_facts(), api_server=client.server if client is not None else ""))
+        left = find_ipvs()
+        if left:
+            log.warning(
+                "ipvs_leftovers", found=str(left), hint="stop this daemon and run --cleanup, or restart the node"
+            )
 
     # -- following
 

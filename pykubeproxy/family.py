@@ -17,6 +17,7 @@ from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.node.addresses import interface_addresses, local_addresses
+from pykubeproxy.node.leftovers import remove_nftables_mode
 from pykubeproxy.rules.names import FILTER, NAT
 from pykubeproxy.rules.ruleset import Ruleset
 from pykubeproxy.rules.settings import RuleSettings
@@ -190,6 +191,7 @@ class FamilyProxy:
         if not self._took_over:
             self._took_over = True
             self._take_over_other_backend()
+            remove_nftables_mode(self.family)
 
     def _take_over_other_backend(self) -> None:
         """Remove what we or kube-proxy left in the other iptables backend, now that the rules stand in this one."""

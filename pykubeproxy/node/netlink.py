@@ -31,6 +31,7 @@ _NETLINK_CAP_ACK = 10
 
 NLMSG_ERROR = 2
 NLMSG_DONE = 3
+_BATCH_BEGIN, _BATCH_END = 0x10, 0x11
 
 NLA_F_NESTED = 0x8000
 NLA_TYPE_MASK = 0x3FFF
@@ -172,3 +173,19 @@ class NetlinkSocket:
                     if sequence == final:
                         return codes
                 offset += (length + 3) & ~3
+
+    def change(self, subsystem: int, kind: int, body: bytes) -> int:
+        """Make one change of a subsystem that takes changes in batches only (nf_tables); return its errno (0: done)."""
+        edge = nfgen(socket.AF_UNSPEC, subsystem)
+        self._socket.send(
+            message(_BATCH_BEGIN, 0, edge)
+            + message(subsystem << 8 | kind, NLM_F_ACK, body, sequence=1)
+            + message(_BATCH_END, 0, edge, sequence=2)
+        )
+        while True:
+            buffer, _ = self._receive()
+            _, answer, _, sequence, _ = HEADER.unpack_from(buffer, 0)
+            code = -int(_ERROR.unpack_from(buffer, HEADER.size)[0])
+            # An error of the first message (no rights, no nf_tables) means that the rest was not looked at.
+            if answer == NLMSG_ERROR and (sequence == 1 or code):
+                return code
