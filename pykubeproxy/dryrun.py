@@ -51,6 +51,8 @@ def desired(family: Family, objects: ClusterObjects, settings: RuleSettings, *, 
     wanted = Desired(settings, dispatch=dispatch)
     with state.lock:
         wanted.update(state, state.take_dirty())
+    for problem in wanted.problems():
+        tell(problem)
     return wanted
 
 

@@ -41,6 +41,8 @@ class Problem(NamedTuple):
     name: str
     field: str
     message: str
+    reason: str = "InvalidField"
+    """A CamelCase word for an Event."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}: {self.field}: {self.message}"

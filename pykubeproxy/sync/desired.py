@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pykubeproxy.model.endpoint import Endpoint
-from pykubeproxy.model.service import ServiceKey, ServicePort, ServicePortName
+from pykubeproxy.model.service import Problem, ServiceKey, ServicePort, ServicePortName
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.model.topology import categorize, is_local
 from pykubeproxy.rules.base import ensured_rules, nodeport_jumps, static_chains
@@ -25,6 +25,7 @@ from pykubeproxy.rules.names import EXTERNAL_SERVICES, FILTER, FIREWALL, NAT, NO
 from pykubeproxy.rules.ruleset import Ruleset, chain_text
 from pykubeproxy.rules.service import Portal, PortRules, render
 from pykubeproxy.rules.settings import LARGE_CLUSTER_ENDPOINTS, RuleSettings
+from pykubeproxy.sync.findings import Findings
 
 TREE_PORTALS = 500
 """Portals from which ``auto`` makes KUBE-SERVICES a tree; below half of it, flat again."""
@@ -71,6 +72,7 @@ class Desired:
         """(health check node port, count of local addresses of ready endpoints) of the services that have one."""
         self.udp_changes = 0
         """Counts renderings of UDP service ports: a change means that conntrack is worth a look."""
+        self._findings = Findings(settings)
         self._endpoints = 0
         self._portals = 0
         self._lines: tuple[dict[Rank, tuple[str, ...]], ...] = tuple({} for _ in _SHARED)
@@ -97,6 +99,15 @@ class Desired:
         """Return how many service ports have policy Local but no local endpoint: (internal, external)."""
         found = self._contributions.values()
         return sum(c.lacks_internal for c in found), sum(c.lacks_external for c in found)
+
+    @property
+    def open_ranges(self) -> int:
+        """How many service ports have an address that is open though its object has source ranges."""
+        return self._findings.open_ranges
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Return what is wrong between the objects."""
+        return self._findings.problems()
 
     def update(
         self, state: ClusterState, keys: Iterable[ServiceKey], *, without: frozenset[ServiceKey] = frozenset()
@@ -163,6 +174,7 @@ class Desired:
                 rules.lacks_external_endpoints,
             )
             self._exchange(port.id, contribution, rules)
+            self._findings.put(contribution.rank, port)
             self.udp_changes += port.id.protocol == "UDP"
         checked = next((port for port in ports if port.health_check_node_port), None)
         if checked is not None:
@@ -190,6 +202,7 @@ class Desired:
             self._portals -= len(old.portals)
             self._endpoints -= old.endpoints
             self._dispatch.update(old.rank, old.portals, ())
+            self._findings.put(old.rank, None)
             self._share(old.rank, None)
             old = None
         if new is None:

@@ -35,7 +35,7 @@ from typing import Protocol
 import structlog
 
 from pykubeproxy.errors import LockBusyError, NetfilterError, RestoreError
-from pykubeproxy.model.service import ServiceKey
+from pykubeproxy.model.service import Problem, ServiceKey
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
@@ -148,6 +148,7 @@ class Engine:
         self._undeletable: Patience[Chain] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
         self._refusals: Patience[ServiceKey] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
         self._unreadable: set[str] = set()
+        self._told: frozenset[Problem] = frozenset()
         self.has_synced = False
         """Whether the kernel has once held the wanted rules."""
 
@@ -491,8 +492,22 @@ class Engine:
 
     # -- afterwards
 
+    def _tell(self, wanted: Desired) -> None:
+        """Tell what is wrong between objects, each once for as long as it lasts."""
+        problems = wanted.problems()
+        for problem in problems:
+            if problem not in self._told:
+                where = f"{problem.kind} {problem.namespace}/{problem.name}"
+                log.warning("object_problem", family=self.family, object=where, field=problem.field,
+                            problem=problem.message)  # fmt: skip
+                key = ServiceKey(problem.namespace, problem.name)
+                self._reporter.service(key, problem.reason, f"{problem.field}: {problem.message}")
+        self._told = frozenset(problems)
+        self._metrics.source_ranges_open.labels(ip_family=self.family).set(wanted.open_ranges)
+
     def _done(self, wanted: Desired, outcome: Outcome) -> None:
         self.has_synced = True
+        self._tell(wanted)
         for key in self._refusals:
             if key not in self._quarantine:
                 self._refusals.forget(key)
