@@ -32,7 +32,7 @@ def _mixed_table(stage: Stage) -> None:
     try:
         stage.check("filter" in stage.lab.save().unreadable, "control: iptables-nft-save cannot read filter any more")
         before = stage.foreign.snapshot()["nft"]
-        stage.apply_and_await("10-change", "default/nginx-svc", [f"{ip}:80" for ip in PODS.values()])
+        stage.apply_and_await("03-three-pods", "default/nginx-svc", [f"{ip}:80" for ip in PODS.values()])
         stage.check(
             set(stage.curl.http(NGINX, 80, n=60).pods) == set(PODS), "the proxy still works: three pods where one was"
         )
