@@ -87,8 +87,9 @@ def _unused(document: str, kind: Kind, default: object, *, flag: str = "", omit:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "feature_gates", "featureGates", "feature-gates", kinds.GATES, _NONE,
-        "No effect: no gate changes this program.", omit_empty=True,
+        "feature_gates", "featureGates", "feature-gates", kinds.GATES, _LIVE,
+        "AllowServiceExternalIPs=false leaves external IPs out; PreferSameTrafficDistribution=false ignores node hints. "
+        "Other gates are accepted and change nothing.", omit_empty=True,
     ),
     Setting(
         "client.kubeconfig", "clientConnection.kubeconfig", "kubeconfig", kinds.STRING, _RESTART,
@@ -259,8 +260,8 @@ SETTINGS: tuple[Setting, ...] = (
         _RESTART, "How long an answered UDP flow is tracked. 0: leave alone.", minimum=0,
     ),
     Setting(
-        "config_sync_period", "configSyncPeriod", "config-sync-period", kinds.DURATION, _RESTART,
-        "Time between full re-reads of what the watches have delivered.", zero_is_default=True, above=0,
+        "config_sync_period", "configSyncPeriod", "config-sync-period", kinds.DURATION, _NONE,
+        "No effect: nothing is re-read, since nothing is kept twice.", zero_is_default=True, above=0,
     ),
     _unused("portRange", kinds.STRING, ""),
     _unused("windowsRunAsService", kinds.BOOL, default=False, omit=True),

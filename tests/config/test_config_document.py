@@ -183,7 +183,7 @@ def test_what_only_other_modes_use_is_told_in_one_line():
     assert events(body) == [
         (
             "config fields without effect here",
-            {"fields": {"featureGates": {"Foo": True}, "ipvs.scheduler": "rr", "winkernel.enableDSR": True}},
+            {"fields": {"ipvs.scheduler": "rr", "winkernel.enableDSR": True}},
         )
     ]
 
