@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shlex
 import shutil
@@ -25,7 +26,8 @@ def main() -> int:
     _say_what_is_missing(arguments.backend)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the laboratory is removed
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # ticks and arrows, whatever the locale says
     show = Show()
     backends: list[Backend] = ["nft", "legacy"] if arguments.backend == "both" else [arguments.backend]
     outcomes: dict[str, Outcome] = {}
@@ -61,6 +63,9 @@ def _run_backend(backend: Backend, show: Show, arguments: argparse.Namespace, ou
         if not arguments.only or FOREIGN_RULES in arguments.only:
             stage.failed = outcome[FOREIGN_RULES]
             _look_after_all(stage, show)
+            if arguments.keep:
+                stage.proxy.start()
+                stage.proxy.wait_synced()
         if arguments.keep:
             _keep(stage)
 
@@ -78,8 +83,6 @@ def _look_after_all(stage: Stage, show: Show) -> None:
     left = stage.left_behind()
     stage.check(not left, f"--cleanup took out every rule of ours{': but ' + left[0] if left else ''}")
     stage.check(not stage.report(stage.baseline, stage.foreign.snapshot()), "and not a line of others")
-    stage.proxy.start()
-    stage.proxy.wait_synced()
 
 
 def _keep(stage: Stage) -> None:
@@ -127,6 +130,7 @@ def _say_what_is_missing(backend: str) -> None:
     """End with one clear line where the machine cannot do this."""
     if os.geteuid():
         sys.exit("The demo makes network namespaces and needs root: sudo make demo")
+    os.environ["PATH"] = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"  # which su leaves out
     wanted = ["ip", "nft", "nsenter", "mount"]
     wanted += [f"iptables-{name}" for name in ("nft", "legacy") if backend in (name, "both")]
     missing = [program for program in wanted if shutil.which(program) is None]

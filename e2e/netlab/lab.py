@@ -99,9 +99,9 @@ class Lab:
         _ip(wires.cable(self.node.netns))
         _ip(wires.node_end(hairpin=hairpin), self.node.netns)
         _ip(wires.pod_end(), pod.netns)
-        for kind, ports in (("http", list(http)), ("echo", list(udp)), ("dns", list(dns))):
-            if ports:
-                pod.listen(kind, [pod.ip, pod.ip6], ports)  # type: ignore[arg-type]
+        pod.listen("http", [pod.ip, pod.ip6], http)
+        pod.listen("echo", [pod.ip, pod.ip6], udp)
+        pod.listen("dns", [pod.ip, pod.ip6], dns)
         return pod
 
     def remove_pod(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from e2e.demo.stage import NGINX, PODS, Stage
 from e2e.netlab import chi_square
@@ -31,7 +32,7 @@ def run(stage: Stage) -> None:
 
     for attempt in (1, 2):  # an honest balance fails this once in 1,000 times: such a failure must happen twice
         connections = CONNECTIONS * attempt
-        traffic, way = stage.watch(lambda n=connections: stage.curl.http(NGINX, 80, n=n, concurrency=16))  # type: ignore[misc]
+        traffic, way = stage.watch(partial(stage.curl.http, NGINX, 80, n=connections, concurrency=16))
         counts = {name: traffic.pods[name] for name in PODS}
         stage.show.say(f"{connections:,} new connections from pod curl:")
         stage.show.bars(counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from e2e.demo.stage import NGINX, Stage
 
@@ -17,16 +18,15 @@ def run(stage: Stage) -> None:
     stage.show.say(f"{NAME}?  asked by pod curl")
     for tcp in (False, True):
         proto = "TCP" if tcp else "UDP"
-        (found, who), way = stage.watch(
-            lambda tcp=tcp: (stage.curl.dns(DNS, NAME, tcp=tcp), stage.curl.dns(DNS, "whoami", "TXT", tcp=tcp))  # type: ignore[misc]
-        )
+        found, way = stage.watch(partial(stage.curl.dns, DNS, NAME, tcp=tcp))
+        who = stage.curl.dns(DNS, "whoami", "TXT", tcp=tcp)
         told = json.loads(who.values[0]) if who.values else {"pod": "nobody", "source": ""}
         rows.append((f"{DNS}:53 {proto}", " ".join(found.values) or found.failure, told["pod"], told["source"]))
         stage.check(
-            found.values == [NGINX] and told == {**told, "pod": "kube-dns", "source": stage.curl.ip},
+            found.values == [NGINX] and (told["pod"], told["source"]) == ("kube-dns", stage.curl.ip),
             f"{proto}: the name is {NGINX}, kube-dns answered, it saw {stage.curl.ip}",
         )
-        stage.check(way.destinations() == {"10.244.2.2:53": 2}, f"{proto}: both questions went to 10.244.2.2:53")
+        stage.check(way.destinations() == {"10.244.2.2:53": 1}, f"{proto}: the question went to 10.244.2.2:53")
     stage.show.table(["asked", "answer", "by", "saw"], rows)
     stage.show.command("curl http://nginx-svc/            (in pod curl; nameserver 10.96.0.10)")
     addresses = stage.curl.resolve("nginx-svc")

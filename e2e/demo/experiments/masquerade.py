@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from e2e.demo.stage import BRIDGE, INNER, NGINX, PODS, Stage
 
 TITLE = "Source addresses: outsiders are masqueraded, pods are not"
@@ -15,7 +17,7 @@ def run(stage: Stage) -> None:
     rows = []
     seen = {}
     for name, asker in askers.items():
-        traffic, way = stage.watch(lambda who=asker: who.http(NGINX, 80, n=60, concurrency=4))  # type: ignore[misc]
+        traffic, way = stage.watch(partial(asker.http, NGINX, 80, n=60, concurrency=4))
         found = sorted({(answer.pod, answer.source) for answer in traffic.answers})
         marked = way.through("KUBE-MARK-MASQ")
         rows += [(name, pod, source, f"{marked} of 60") for pod, source in found]

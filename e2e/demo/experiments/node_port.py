@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from e2e.demo.stage import BRIDGE, INNER, PODS, Stage
+from e2e.netlab import Answer
 
 TITLE = "NodePort from outside: policy Cluster and policy Local"
 NODE, PORT = "192.168.77.1", 30080
@@ -41,7 +42,7 @@ def run(stage: Stage) -> None:
     stage.await_kernel(lambda: not stage.lab.save().find('"default/shop'), "the shop is gone")
 
 
-def _show(stage: Stage, answers: list) -> None:  # type: ignore[type-arg]
+def _show(stage: Stage, answers: list[Answer]) -> None:
     found = sorted({(answer.pod, answer.source) for answer in answers})
     count = {pair: sum((answer.pod, answer.source) == pair for answer in answers) for pair in found}
     stage.show.table(["pod", "saw", "times"], [(pod, source, str(n)) for (pod, source), n in count.items()])

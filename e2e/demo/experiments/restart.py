@@ -16,8 +16,8 @@ def run(stage: Stage) -> None:
     stage.apply_and_await("07-node-port", "default/shop", [f"{ip}:80" for ip in PODS.values()])
     stage.await_rule(f"--dport {PORT} -j KUBE-EXT-")
     soaks = {
-        f"pod curl → {NGINX}:80": stage.curl.soak_http(NGINX, 80, interval=0.01),
-        f"outside → {NODE}:{PORT}": stage.lab.client.soak_http(NODE, PORT, interval=0.01),
+        f"pod curl → {NGINX}:80": stage.curl.soak_http(NGINX, 80, interval=0.01, timeout=5),
+        f"outside → {NODE}:{PORT}": stage.lab.client.soak_http(NODE, PORT, interval=0.01, timeout=5),
     }
     held = stage.curl.connect(NGINX, 80)
     _more(soaks)

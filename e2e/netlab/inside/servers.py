@@ -12,6 +12,7 @@ import selectors
 import socket
 import struct
 import threading
+from functools import partial
 from typing import Any
 
 import dns
@@ -89,10 +90,8 @@ class Servers:
             sock.setblocking(False)
             buffer = bytearray()
             source = plain(peer[0])
-            if kind == "http":
-                handler = lambda s, b=buffer, a=source, p=peer[1]: self._http(s, b, a, p)  # noqa: E731
-            else:
-                handler = lambda s, b=buffer, a=source, p=peer[1]: self._dns_stream(s, b, a, p)  # noqa: E731
+            serve = self._http if kind == "http" else self._dns_stream
+            handler = partial(serve, buffer=buffer, source=source, port=peer[1])
             self._selector.register(sock, selectors.EVENT_READ, handler)
 
     def _http(self, sock: socket.socket, buffer: bytearray, source: str, port: int) -> None:
