@@ -219,18 +219,21 @@ class Daemon:
         backends: dict[Family, Backend] = {}
         for family in FAMILIES:
             backend = Backend(choice.kind, family, found)
+        complaints: dict[Family, str] = {}
             if family == "IPv6" and not ipv6_supported():
-                log.info("family_unsupported", family=family, reason="the kernel has no IPv6, or it is switched off")
+                complaints[family] = "the kernel has no IPv6, or it is switched off"
+                log.info("family_unsupported", family=family, reason=complaints[family])
                 continue
-            complaint = is_supported(backend, self._runner)
-            if complaint:
-                log.warning("family_unsupported", family=family, reason=complaint)
+            complaints[family] = is_supported(backend, self._runner)
+            if complaints[family]:
+                log.warning("family_unsupported", family=family, reason=complaints[family])
                 continue
             backends[family] = backend
         primary = node_ips((), self._options.bind_address).primary
         if primary not in backends:
             raise EnvironmentProblem(
-                f"iptables-{choice.kind} cannot be used for {primary}, the primary family of this node"
+                f"iptables-{choice.kind} cannot be used for {primary}, the primary family of this node: "
+                f"{complaints[primary]}"
             )
         return backends
 

@@ -15,7 +15,7 @@ from pykubeproxy.errors import EnvironmentProblem, LockBusyError, NetfilterError
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
-from pykubeproxy.netfilter.restore import restore
+from pykubeproxy.netfilter.restore import failure, restore
 from pykubeproxy.rules.base import INVALID_COUNTER
 from pykubeproxy.rules.names import NAT
 
@@ -63,7 +63,7 @@ def probe(backend: Backend, runner: Runner, standing: Iterable[str], wanted: Ite
 
     Raises:
         LockBusyError: nothing can be told now.
-        EnvironmentProblem: no rights, or no program.
+        EnvironmentProblem: no rights, no program, or no lock file.
 
     """
     text = "".join(standing)
@@ -96,16 +96,17 @@ def is_supported(backend: Backend, runner: Runner) -> str:
     """Tell whether this family's tables can be used at all: "" or why not (kube-proxy asks the same way).
 
     Raises:
-        EnvironmentProblem: no rights, or no program.
+        EnvironmentProblem: no rights, no program, or no lock file.
+        LockBusyError: nothing can be told now.
 
     """
     finished = runner.run(backend.tool(NAT, "-S", "POSTROUTING"))
     if finished.status == 0 or "incompatible" in finished.complaint:
         return ""
-    complaint = finished.complaint
-    if "Permission denied" in complaint or "you must be root" in complaint or "Operation not permitted" in complaint:
-        raise EnvironmentProblem(f"iptables refuses: {complaint}; run as root with CAP_NET_ADMIN and CAP_NET_RAW")
-    return complaint
+    problem = failure(finished, "")
+    if isinstance(problem, EnvironmentProblem | LockBusyError):
+        raise problem
+    return finished.complaint
 
 
 def tell(family: Family, features: Features) -> None:

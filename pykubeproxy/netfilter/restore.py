@@ -35,12 +35,12 @@ def restore(backend: Backend, runner: Runner, document: str) -> None:
 def failure(finished: Finished, document: str) -> Exception:
     """Return the exception that says what went wrong."""
     complaint = finished.complaint
+    if "can't open lock file" in complaint:
+        return EnvironmentProblem(
+            f"iptables cannot open its lock file: {complaint}; it must be the host's own file, writable, "
+            "in a pod a hostPath of type FileOrCreate (without the type, a missing file becomes a directory)"
+        )
     if "xtables lock" in complaint or "Another app is currently holding" in complaint:
-        if "Can't open" in complaint or "cannot open" in complaint.lower():
-            return EnvironmentProblem(
-                f"the lock file of iptables cannot be opened ({complaint}); "
-                "/run/xtables.lock must be a file (hostPath of type FileOrCreate, not a directory)"
-            )
         return LockBusyError(f"another program holds the xtables lock ({complaint})")
     if "Permission denied" in complaint or "you must be root" in complaint or "Operation not permitted" in complaint:
         return EnvironmentProblem(
