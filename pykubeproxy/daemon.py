@@ -35,6 +35,8 @@ from pykubeproxy.netfilter.backend import KINDS, Backend, choose, version
 from pykubeproxy.netfilter.probe import Features, is_supported, probe, tell
 from pykubeproxy.netfilter.process import Runner, SubprocessRunner
 from pykubeproxy.netfilter.read import Reader
+from pykubeproxy.netfilter.watch import WatchedRunner
+from pykubeproxy.netfilter.watchers import make_watch
 from pykubeproxy.node import conntrack, nfacct
 from pykubeproxy.node.addresses import interface_addresses, ipv6_supported, node_ips
 from pykubeproxy.node.check import findings, read_facts, warn
@@ -217,9 +219,9 @@ class Daemon:
         found = version(choice.kind, self._runner)
         log.info("iptables", backend=choice.kind, version=".".join(map(str, found)), reason=choice.reason)
         backends: dict[Family, Backend] = {}
+        complaints: dict[Family, str] = {}
         for family in FAMILIES:
             backend = Backend(choice.kind, family, found)
-        complaints: dict[Family, str] = {}
             if family == "IPv6" and not ipv6_supported():
                 complaints[family] = "the kernel has no IPv6, or it is switched off"
                 log.info("family_unsupported", family=family, reason=complaints[family])
@@ -257,6 +259,10 @@ class Daemon:
     def _start_families(self, backends: Mapping[Family, Backend], stack: contextlib.ExitStack) -> None:
         options = self._options
         self._health = ProxierHealth(list(backends), options.iptables.sync_period, watch_ages=self._watch_ages)
+        watch = make_watch(next(iter(backends.values())).kind, list(backends), self._on_foreign_write, self._ending.put)
+        watch.start()
+        stack.callback(watch.stop)
+        self._runner = WatchedRunner(self._runner, watch)
         for family, backend in backends.items():
             features = self._features(backend)
             self._facts[family] = Facts(
@@ -271,6 +277,7 @@ class Daemon:
                 self._runner,
                 self._settings(family),
                 options,
+                watch=watch,
                 metrics=self._metrics,
                 health=self._health,
                 http=self._http,
@@ -426,6 +433,12 @@ class Daemon:
         log.info("config_reloaded", fields=decision.live)
         for family, proxy in self._families.items():
             proxy.configure(self._settings(family), self._options, "configuration")
+
+    def _on_foreign_write(self, family: Family) -> None:
+        """Look at the rules soon: somebody else may have changed them."""
+        proxy = self._families.get(family)
+        if proxy is not None:
+            proxy.verify()
 
     # -- telling
 

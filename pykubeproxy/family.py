@@ -16,6 +16,7 @@ from pykubeproxy.model.service import Problem, ServiceKey
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
+from pykubeproxy.netfilter.watch import Watch
 from pykubeproxy.node.addresses import interface_addresses, local_addresses
 from pykubeproxy.node.leftovers import remove_nftables_mode
 from pykubeproxy.rules.names import FILTER, NAT
@@ -26,6 +27,7 @@ from pykubeproxy.serving.healthcheck import ServiceHealthChecks
 from pykubeproxy.serving.http import HttpServer
 from pykubeproxy.serving.metrics import Metrics
 from pykubeproxy.sync.cleanup import clean_up, other_backend, tables_in_use
+from pykubeproxy.sync.drift import Damper
 from pykubeproxy.sync.engine import Engine, Outcome, Reporter
 from pykubeproxy.sync.flows import FlowKeeper
 from pykubeproxy.sync.runner import SyncLoop
@@ -44,6 +46,7 @@ class FamilyProxy:
         settings: RuleSettings,
         options: Options,
         *,
+        watch: Watch,
         metrics: Metrics,
         health: ProxierHealth,
         http: HttpServer,
@@ -63,6 +66,9 @@ class FamilyProxy:
         self._ready_since: float | None = None
         self._took_over = False
         self._udp_seen = -1
+        self._sync_period = options.iptables.sync_period
+        self._flows_at = 0.0
+        """When the stale flows were last looked for (monotonic)."""
         self.state = ClusterState(
             family, on_change=self._on_change, on_problem=self._on_problem, started_at=time.time()
         )
@@ -74,6 +80,8 @@ class FamilyProxy:
             metrics=metrics,
             dispatch=options.service_dispatch,
             reporter=reporter,
+            look=lambda: watch.look(family),
+            damper=Damper(options.iptables.sync_period),
             on_adopt=self._adopt,
         )
         self._loop = SyncLoop(
@@ -120,19 +128,24 @@ class FamilyProxy:
 
     def configure(self, settings: RuleSettings, options: Options, reason: str) -> None:
         """Take over settings and options that may have changed."""
+        self._sync_period = self.engine.damper.ceiling = options.iptables.sync_period
         self._loop.set_periods(min_interval=options.iptables.min_sync_period, sync_period=options.iptables.sync_period)
         if self.engine.configure(settings, dispatch=options.service_dispatch):
             self._health.queued_update(self.family)
             self._ask(reason)
+
+    def verify(self) -> None:
+        """Compare the rules with the kernel's soon: somebody else may have written there. Any thread may call it."""
+        self._ask("drift", verify=True)
 
     # -- inside
 
     def _adopt(self, standing: Ruleset) -> None:
         self._flows.adopt(standing)
 
-    def _ask(self, reason: str) -> None:
+    def _ask(self, reason: str, *, verify: bool = False) -> None:
         if self._released.is_set() and self.state.has_synced:
-            self._loop.request(reason)
+            self._loop.request(reason, verify=verify)
 
     def _on_change(self, what: str) -> None:
         if what == "service":
@@ -185,8 +198,8 @@ class FamilyProxy:
         addresses = self.engine.settings.nodeport_addresses
         # No address at all is not "every address": then no port is opened.
         self._checks.sync({} if addresses == () else checks, list(addresses or ()))
-        if udp != self._udp_seen or outcome.reason == "period":
-            self._udp_seen = udp
+        if udp != self._udp_seen or time.monotonic() >= self._flows_at + 0.9 * self._sync_period:
+            self._udp_seen, self._flows_at = udp, time.monotonic()
             self._flows.request()
         if not self._took_over:
             self._took_over = True

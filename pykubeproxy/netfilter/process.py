@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,8 +28,18 @@ class Finished:
 class Runner(Protocol):
     """Runs a program to its end."""
 
-    def run(self, argv: list[str], stdin: bytes = b"", *, timeout: float = 30.0) -> Finished:
+    def run(
+        self,
+        argv: list[str],
+        stdin: bytes = b"",
+        *,
+        timeout: float = 30.0,
+        on_start: Callable[[int], None] | None = None,
+    ) -> Finished:
         """Run ``argv`` with ``stdin``; ``timeout`` is in seconds.
+
+        ``on_start`` is told the process id before the program is given any input, so before it can write to the
+        kernel: the drift watch knows our own writes by it.
 
         Raises:
             EnvironmentProblem: the program is not there.
@@ -40,7 +51,14 @@ class Runner(Protocol):
 class SubprocessRunner:
     """Runs real processes. Thread-safe."""
 
-    def run(self, argv: list[str], stdin: bytes = b"", *, timeout: float = 30.0) -> Finished:
+    def run(
+        self,
+        argv: list[str],
+        stdin: bytes = b"",
+        *,
+        timeout: float = 30.0,
+        on_start: Callable[[int], None] | None = None,
+    ) -> Finished:
         """Run ``argv``; see Runner."""
         try:
             with subprocess.Popen(
@@ -51,6 +69,8 @@ class SubprocessRunner:
                 env={**os.environ, "LC_ALL": "C"},
             ) as process:
                 try:
+                    if on_start is not None:
+                        on_start(process.pid)
                     out, err = process.communicate(stdin, timeout=timeout)
                 except subprocess.TimeoutExpired:
                     process.kill()

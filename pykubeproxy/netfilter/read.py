@@ -15,6 +15,7 @@ from pykubeproxy.netfilter import native
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.restore import failure
+from pykubeproxy.netfilter.suspects import Suspects
 from pykubeproxy.rules.names import BUILTIN, FIREWALL, TABLES, is_ours
 from pykubeproxy.rules.ruleset import Ensured, Ruleset
 
@@ -163,6 +164,32 @@ class Reader:
                 unreadable[table] = str(exc)
                 tables[table] = self._one_by_one(table)
         return Reading(standing(tables), unreadable)
+
+    def reread(self, suspects: Suspects) -> tuple[Reading, Suspects]:
+        """Read suspected parts only; return them and what was really read, which may be more.
+
+        A chain that cannot be printed alone is gone, or its table is unreadable: then the whole table is read.
+
+        Raises:
+            LockBusyError, EnvironmentProblem, NetfilterError: as restore.
+
+        """
+        tables, single = set(suspects.tables), {table: SavedTable() for table, _ in suspects.chains}
+        if self._backend.kind == "legacy":
+            tables.update(single)  # there it takes the whole table to print one chain
+        for table, chain in suspects.chains:
+            text = self.read_chain(table, chain) if table not in tables else None
+            if text is None:
+                tables.add(table)
+            else:
+                single[table].chains[chain] = text
+        reading = self.read(tuple(table for table in TABLES if table in tables))
+        part = standing({table: saved for table, saved in single.items() if table not in tables})
+        for table in TABLES:
+            reading.ruleset.chains[table].update(part.chains[table])
+        reading.ruleset.ensured += part.ensured
+        reading.ruleset.shared_chains += part.shared_chains
+        return reading, Suspects(frozenset(tables), frozenset(c for c in suspects.chains if c[0] not in tables))
 
     def read_chain(self, table: str, chain: str) -> str | None:
         """Return one chain's text, or None where there is no such chain (or it cannot be printed)."""

@@ -287,6 +287,12 @@ class Metrics:
         self.drift_healed_total = make.counter(
             "drift_healed_total", "Chains put back after somebody else had changed them.", "table", "ip_family"
         )
+        self.drift_fights_total = make.counter(
+            "drift_fights_total",
+            "Chains that another program changes again each time they are put back: healing them is spaced.",
+            "table",
+            "ip_family",
+        )
         self.quarantined_services = make.gauge(
             "quarantined_services", "Services left out because the kernel refused their rules.", "ip_family"
         )
@@ -354,6 +360,7 @@ class Metrics:
                     self.chains_deleted_total,
                     self.drift_detected_total,
                     self.drift_healed_total,
+                    self.drift_fights_total,
                 ):
                     per_table.labels(ip_family=family, table=table)
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -39,14 +39,17 @@ from pykubeproxy.model.service import Problem, ServiceKey
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
-from pykubeproxy.netfilter.read import Reader
+from pykubeproxy.netfilter.read import Reader, Reading
 from pykubeproxy.netfilter.restore import around, restore
+from pykubeproxy.netfilter.suspects import EVERYTHING, NOTHING, Look, suspects
 from pykubeproxy.rules.names import MARK_MASQ, NAT, TABLES
 from pykubeproxy.rules.ruleset import Ensured, Ruleset, same_chain
 from pykubeproxy.rules.settings import RuleSettings
 from pykubeproxy.serving.metrics import Metrics
+from pykubeproxy.sync import drift
 from pykubeproxy.sync.desired import Chain, Desired
 from pykubeproxy.sync.diff import difference
+from pykubeproxy.sync.drift import Damper, Place
 from pykubeproxy.sync.patience import Patience
 from pykubeproxy.sync.plan import Plan, Section, Step, make_plan
 
@@ -58,6 +61,8 @@ ROUNDS = 6
 """How often one sync starts over (unknown state read again, culprits left out) before it gives up until the retry."""
 MANY_CULPRITS = 8
 """More refused services than this have a common cause, which bisecting would only hide."""
+DEEP = 1800.0
+"""Seconds after which everything is read although nobody seems to have written: whatever was missed is found then."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds until what was refused (a service, the deletion of a chain) is tried again, doubled each time."""
 
@@ -85,6 +90,11 @@ class Outcome:
     written: dict[str, int] = field(default_factory=dict)
     deleted: int = 0
     drifted: dict[str, int] = field(default_factory=dict)
+    """Places put back, by table."""
+    verify_seconds: float = 0.0
+    """What it took to find out whether others had changed anything."""
+    verify_in: float | None = None
+    """Seconds until a verification is due ahead of the sync period."""
     triggers: list[float] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -110,7 +120,8 @@ class Engine:
         metrics: Metrics,
         dispatch: str = "auto",
         reporter: Reporter | None = None,
-        fingerprint: Callable[[], object | None] = lambda: None,
+        look: Look = lambda: EVERYTHING,
+        damper: Damper | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         batch: int | None = NFT_BATCH,
@@ -118,9 +129,8 @@ class Engine:
     ) -> None:
         """Make an engine that has not looked at the kernel yet.
 
-        ``fingerprint`` returns a cheap value that changes whenever somebody writes to the kernel's tables, or None
-        where there is no such thing. ``batch`` is used on nft only. ``on_adopt`` is shown what stood before the first
-        write.
+        ``look`` tells what others may have changed in the kernel's tables since it was last asked. ``batch`` is used
+        on nft only. ``on_adopt`` is shown what stood before the first write.
         """
         self.state = state
         self.family = state.family
@@ -129,7 +139,9 @@ class Engine:
         self._runner = runner
         self._metrics = metrics
         self._reporter: Reporter = reporter or _Silent()
-        self._fingerprint = fingerprint
+        self._look = look
+        self.damper = damper or Damper()
+        """Decides how often a drifted chain is put back."""
         self._clock = clock
         self._wall_clock = wall_clock
         self._batch = batch if backend.kind == "nft" else None
@@ -139,7 +151,14 @@ class Engine:
         self._dispatch = dispatch
         self._wanted: Desired | None = None
         self._standing: Ruleset | None = None
-        self._seen: object | None = None
+        self._read_at = 0.0
+        """When everything was last read."""
+        self._suspected = NOTHING
+        """What others may have changed and has not been read since."""
+        self._check_ensured = False
+        """Whether the rules in chains that are not ours may differ."""
+        self._drifted: dict[str, int] = {}
+        """Places found drifted and not yet healed, by table."""
         self._touched: set[Chain] = set()
         self._triggers: list[float] = []
         self._quarantine: dict[ServiceKey, str] = {}
@@ -180,7 +199,7 @@ class Engine:
     def sync(self, reason: str = "", *, verify: bool = False) -> Outcome | None:
         """Bring the kernel to what is wanted; return what was done, or None before both lists are in.
 
-        With ``verify`` the standing rules are read again unless the fingerprint says that nobody wrote.
+        With ``verify`` those parts of the standing rules are read again that somebody else may have changed.
 
         Raises:
             LockBusyError: the lock was held throughout; nothing was done.
@@ -241,101 +260,131 @@ class Engine:
     # -- converging
 
     def _converge(self, wanted: Desired, outcome: Outcome, *, verify: bool) -> None:
-        check_ensured = outcome.is_full
+        self._check_ensured = self._check_ensured or outcome.is_full
         self._touched.update(self._undeletable.due(self._clock()))
         for _ in range(ROUNDS):
             if self._standing is not None and verify:
                 verify = False
-                if self._has_drifted(wanted, outcome):
-                    check_ensured = True
+                self._find_drift(wanted, outcome)
             standing = self._standing
             adopted = standing is None
             if standing is None:
                 standing = self._read(wanted)
                 if not self.has_synced:
                     self._on_adopt(standing)
-                outcome.is_full = check_ensured = True
-            found = difference(standing, wanted.ruleset, None if adopted else self._touched, ensured=check_ensured)
+                outcome.is_full = self._check_ensured = True
+            touched = None if adopted else self._touched
+            found = difference(standing, wanted.ruleset, touched, ensured=self._check_ensured)
+            found = replace(found, ensure=tuple(rule for rule in found.ensure if not self.damper.holds(rule)))
             plan = make_plan(found, wanted.owner.get, batch=self._batch)
             if not plan:
                 break
-            if self._apply(plan, standing, wanted, outcome):
-                if adopted or check_ensured:
+            if self._apply(plan, standing, wanted, outcome, is_fresh=adopted):
+                if adopted or self._check_ensured:
                     self._read_back(found.write, found.ensure)
                 break
         else:
             raise NetfilterError(f"the rules did not settle in {ROUNDS} rounds; trying again later")
-        if outcome.restores or self._seen is None:
-            self._seen = self._fingerprint()
         self._touched.clear()
+        self._check_ensured = False
 
     def _read(self, wanted: Desired) -> Ruleset:
-        """Read what stands, sharing strings with what is wanted and respecting what is remembered as equal."""
-        reading = self.reader.read()
+        """Read all that stands."""
+        self._suspected |= self._look()  # what came before this reading is no news afterwards
+        standing = self._recognised(self.reader.read(), wanted, TABLES)
+        self._suspected, self._read_at = NOTHING, self._clock()
+        self._standing = standing
+        return standing
+
+    def _recognised(self, reading: Reading, wanted: Desired, tables: Iterable[str]) -> Ruleset:
+        """Return what was read, sharing strings with what is wanted and respecting what is remembered as equal.
+
+        ``tables`` were read as a whole.
+        """
         for table, why in reading.unreadable.items():
             if table not in self._unreadable:
                 self._unreadable.add(table)
                 log.warning(
                     "table_unreadable", family=self.family, table=table, why=why, consequence="read chain by chain"
                 )
-        self._unreadable.intersection_update(reading.unreadable)
+        self._unreadable.difference_update(table for table in tables if table not in reading.unreadable)
         standing = reading.ruleset
         for table in TABLES:
-            have = standing.chains[table]
-            for chain, want in wanted.ruleset.chains[table].items():
-                text = have.get(chain)
-                if text is None:
-                    continue
-                if text == want or self._unequal.get((table, chain)) == (text, want):
-                    have[chain] = want
+            have, want = standing.chains[table], wanted.ruleset.chains[table]
+            for chain, text in have.items():
+                mine = want.get(chain)
+                if mine is not None and (text == mine or self._unequal.get((table, chain)) == (text, mine)):
+                    have[chain] = mine
         if self._alias:
             back = {(rule.table, rule.chain, text): rule.rule for rule, text in self._alias.items()}
             standing.ensured = tuple(
                 rule._replace(rule=back.get((rule.table, rule.chain, rule.rule), rule.rule))
                 for rule in standing.ensured
             )
-        self._standing = standing
         return standing
 
-    def _has_drifted(self, wanted: Desired, outcome: Outcome) -> bool:
-        """Read again if somebody may have written; forget what stood where it differs. Count the drift."""
-        now = self._fingerprint()
-        if now is not None and now == self._seen:
-            return False
-        old = self._standing
+    def _find_drift(self, wanted: Desired, outcome: Outcome) -> None:
+        """Read again what others may have changed, and all of it once in a while; mark what is to be put back."""
+        started = self._clock()
+        self._suspected |= self._look()
+        suspected, old = self._suspected, self._standing
         assert old is not None
-        fresh = self._read(wanted)
-        self._seen = now
-        for table in TABLES:
-            have, had = fresh.chains[table], old.chains[table]
-            moved = [
-                chain
-                for chain in {**have, **had}
-                if have.get(chain) is not had.get(chain)
-                and (
-                    have.get(chain) is None or had.get(chain) is None or not same_chain(chain, have[chain], had[chain])
-                )
-            ]
-            missing = [r for r in wanted.ruleset.ensured if r.table == table and not _stands(r, fresh)]
-            if moved or missing:
-                outcome.drifted[table] = len(moved) + len(missing)
-                self._touched.update((table, chain) for chain in moved)
-                self._metrics.drift_detected_total.labels(table=table, ip_family=self.family).inc(
-                    len(moved) + len(missing)
-                )
-                log.warning(
-                    "drift",
-                    family=self.family,
-                    table=table,
-                    chains=sorted(moved)[:5],
-                    chain_count=len(moved),
-                    jumps_missing=[f"{r.chain} {r.rule}" for r in missing][:5],
-                )
-        surplus = len(fresh.ensured) != len(old.ensured)
-        return bool(outcome.drifted) or surplus
+        is_deep = started >= self._read_at + DEEP
+        if suspected or is_deep:
+            reading, read = self.reader.reread(EVERYTHING if is_deep else suspected)
+            fresh = self._recognised(reading, wanted, read.tables)
+            self._suspected = NOTHING
+            if is_deep:
+                self._read_at = started
+            self._standing = now = drift.merged(old, fresh, read, suspected)
+            drifted = drift.moved(old, now, wanted.ruleset, read) + drift.missing(now, wanted.ruleset, read)
+            self.damper.drop(p for p in self.damper.held if drift.is_as_wanted(p, now, wanted.ruleset))
+            heal, contested = self.damper.judge(drifted, started)
+            self._tell_drift(heal, contested)
+            self._check_ensured |= len(fresh.ensured) != sum(read.covers(r.table, r.chain) for r in old.ensured)
+        else:
+            heal = []
+        heal += self.damper.release(started)
+        self._touched.update((place.table, place.chain) for place in heal if not place.rule)
+        self._check_ensured |= any(place.rule for place in heal)
+        for place in heal:
+            self._drifted[place.table] = self._drifted.get(place.table, 0) + 1
+            self._metrics.drift_detected_total.labels(table=place.table, ip_family=self.family).inc()
+        outcome.verify_seconds = self._clock() - started
 
-    def _apply(self, plan: Plan, standing: Ruleset, wanted: Desired, outcome: Outcome) -> bool:
-        """Apply a plan; return False when the state is unknown afterwards and another round must read it."""
+    def _tell_drift(self, heal: list[Place], contested: list[Place]) -> None:
+        """Log what has drifted: one line for each table; a place that is fought over once."""
+        for table in TABLES:
+            places = [place for place in heal if place.table == table]
+            if not places:
+                continue
+            chains = sorted(place.chain for place in places if not place.rule)
+            log.warning(
+                "drift",
+                family=self.family,
+                table=table,
+                chains=chains[:5],
+                chain_count=len(chains),
+                jumps_missing=[f"{place.chain} {place.rule}" for place in places if place.rule][:5],
+            )
+        for place in contested:
+            self._metrics.drift_fights_total.labels(table=place.table, ip_family=self.family).inc()
+            log.warning(
+                "drift_fight",
+                family=self.family,
+                table=place.table,
+                chain=place.chain,
+                rule=place.rule,
+                why="another program changes it again each time it is put back",
+                consequence="put back ever more rarely, down to once in a sync period",
+            )
+
+    def _apply(self, plan: Plan, standing: Ruleset, wanted: Desired, outcome: Outcome, *, is_fresh: bool) -> bool:
+        """Apply a plan; return False when the state is unknown afterwards and another round must read it.
+
+        Unless the standing rules were read just now (``is_fresh``), a refusal may be due to what others have done since
+        (a chain deleted that a rule refers to): then no service is blamed before they have been read.
+        """
         for step in plan.steps:
             try:
                 self._restore(step, outcome)
@@ -348,7 +397,8 @@ class Engine:
                     self._standing = standing
                     _note(standing, applied)
                     continue
-                self._isolate(applied, wanted, refused, outcome)
+                if is_fresh:
+                    self._isolate(applied, wanted, refused, outcome)
                 return False
             except NetfilterError as exc:
                 if not isinstance(exc, LockBusyError):
@@ -467,19 +517,27 @@ class Engine:
         ]
         if not rewritten and not inserted:
             return
-        fresh = self.reader.read().ruleset
+        places = [(table, chain) for table, chain, _ in rewritten] + [(rule.table, rule.chain) for rule in inserted]
+        fresh = self.reader.reread(suspects((), places))[0].ruleset
+        # What another program has changed meanwhile says nothing about how the kernel prints our rules.
+        self._suspected |= self._look()
         for table, chain, want in rewritten:
             text = fresh.chains[table].get(chain)
-            if text is None or same_chain(chain, text, want):
+            if text is None or same_chain(chain, text, want) or self._suspected.covers(table, chain):
                 continue
             self._unequal[table, chain] = (text, want)
             self._metrics.unequal_rules_total.labels(ip_family=self.family).inc()
             ours, theirs = _first_difference(want, text)
             log.warning("rule_printed_otherwise", family=self.family, chain=chain, ours=ours, kernel=theirs)
         for rule in inserted:
-            if _stands(rule, fresh):
+            if _stands(rule, fresh) or self._suspected.covers(rule.table, rule.chain):
                 continue
-            there = [r.rule for r in fresh.ensured if (r.table, r.chain) == (rule.table, rule.chain)]
+            target = rule.rule[rule.rule.rindex("-j ") :]
+            there = [
+                r.rule
+                for r in fresh.ensured
+                if (r.table, r.chain) == (rule.table, rule.chain) and r.rule.endswith(target)
+            ]
             if there:
                 self._alias[rule] = there[0 if rule.at_top else -1]
                 log.warning(
@@ -535,6 +593,9 @@ class Engine:
             metrics.chains_written_total.labels(ip_family=family, table=table).inc(count)
         if outcome.deleted:
             metrics.chains_deleted_total.labels(ip_family=family, table=NAT).inc(outcome.deleted)
+        outcome.drifted, self._drifted = self._drifted, {}
+        due = self.damper.due()
+        outcome.verify_in = 0.0 if self._suspected else None if due is None else max(0.0, due - self._clock())
         for table, count in outcome.drifted.items():
             metrics.drift_healed_total.labels(table=table, ip_family=family).inc(count)
         services, endpoints = wanted.size

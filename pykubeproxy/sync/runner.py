@@ -20,6 +20,10 @@ log = structlog.get_logger()
 
 LOCK_RETRY = 0.5
 """Seconds until the next try when the lock was busy; iptables itself has waited 5 s by then."""
+VERIFY_SPACING = 1.0
+"""Least seconds from one verification to the next that is asked for, however many writers come."""
+VERIFY_SHARE = 5.0
+"""Verifications that are asked for take a fifth of the time at most: they are spaced by so many times what one took."""
 FIRST_RETRY = 1.0
 """Seconds until the next try after the first failure; doubled each time up to the sync period."""
 
@@ -36,31 +40,55 @@ class Schedule:
     retry_at: float | None = None
     failures: int = 0
     verified_at: float = 0.0
+    verify_seconds: float = 0.0
+    """What the last verification took."""
+    verify_at: float | None = None
+    """When a verification is due ahead of the period, asked for by the engine itself."""
 
     def due(self) -> float | None:
         """Return when the next sync is due; None: not before something is requested."""
         earliest = 0.0 if self.last_start is None else self.last_start + self.min_interval
         if self.retry_at is not None:
             return max(earliest, self.retry_at)
-        if self.requested or self.verify_requested:
+        if self.requested:
             return earliest
         if self.last_start is None:
             return None
-        return self.verified_at + self.sync_period
+        return max(earliest, self._verify_due())
 
     def starts(self, now: float) -> bool:
         """Note that a sync starts; tell whether it should verify."""
-        verify = self.verify_requested or self.failures > 0 or now >= self.verified_at + self.sync_period
+        verify = self.failures > 0 or now >= self._verify_due()
         self.last_start = now
-        self.requested = self.verify_requested = False
+        self.requested = False
         self.retry_at = None
         if verify:
             self.verified_at = now
+            self.verify_requested = False
+            self.verify_at = None
         return verify
 
-    def succeeded(self) -> None:
+    def is_periodic(self, now: float) -> bool:
+        """Tell whether the sync period is over."""
+        return now >= self.verified_at + self.sync_period
+
+    def succeeded(self, now: float, outcome: Outcome | None) -> None:
         """Note that the sync did its work."""
         self.failures = 0
+        if outcome is None:
+            return
+        self.verify_seconds = outcome.verify_seconds or self.verify_seconds
+        if outcome.verify_in is not None:
+            self.verify_at = now + outcome.verify_in
+
+    def _verify_due(self) -> float:
+        due = self.verified_at + self.sync_period
+        spaced = self.verified_at + max(VERIFY_SPACING, VERIFY_SHARE * self.verify_seconds)
+        if self.verify_requested:
+            due = min(due, spaced)
+        if self.verify_at is not None:
+            due = min(due, max(spaced, self.verify_at))
+        return due
 
     def failed(self, now: float, *, lock_busy: bool) -> float:
         """Note a failure; return the seconds until the next try."""
@@ -93,6 +121,7 @@ class SyncLoop:
         self._schedule = Schedule(min_interval, sync_period)
         self._condition = threading.Condition()
         self._reason = ""
+        """Why a sync was asked for; "" if it was not."""
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"sync-{engine.family}", daemon=True)
 
@@ -107,12 +136,13 @@ class SyncLoop:
             self._condition.notify()
 
     def request(self, reason: str, *, verify: bool = False) -> None:
-        """Ask for a sync, from any thread; ``verify`` also compares with the kernel."""
+        """Ask for a sync, from any thread, or to ``verify``: that may have to wait a little."""
         with self._condition:
-            if not self._schedule.requested:
-                self._reason = reason
-            self._schedule.requested = True
-            self._schedule.verify_requested = self._schedule.verify_requested or verify
+            if verify:
+                self._schedule.verify_requested = True
+            else:
+                self._reason = self._reason or reason
+                self._schedule.requested = True
             self._condition.notify()
 
     def set_periods(self, *, min_interval: float, sync_period: float) -> None:
@@ -145,9 +175,11 @@ class SyncLoop:
 
     def _once(self) -> None:
         with self._condition:
-            reason = self._reason or ("retry" if self._schedule.failures else "period")
+            now = self._clock()
+            unasked = "period" if self._schedule.is_periodic(now) else "drift"
+            reason = self._reason or ("retry" if self._schedule.failures else unasked)
             self._reason = ""
-            verify = self._schedule.starts(self._clock())
+            verify = self._schedule.starts(now)
         self._on_start(verify)
         try:
             outcome = self._engine.sync(reason, verify=verify)
@@ -160,6 +192,6 @@ class SyncLoop:
             )
             return
         with self._condition:
-            self._schedule.succeeded()
+            self._schedule.succeeded(self._clock(), outcome)
         if outcome is not None:
             self._on_synced(outcome)
