@@ -301,6 +301,8 @@ class Reflector(Generic[T]):
         self._version: str | None = None
         """Where the next watch goes on; None: list first."""
         self._silent_watches = 0
+        self._is_heard = True
+        """Whether an accepted watch counts as a sign of life: not after one that failed without bringing anything."""
         self._known: set[tuple[str, str]] = set()
         """What the receiver holds: needed when a list holds objects that do not decode, whose old state shall stay."""
         self._thread = threading.Thread(target=self._main, name=f"watch-{resource}", daemon=True)
@@ -361,6 +363,7 @@ class Reflector(Generic[T]):
         status.has_synced = True
         self._version = version
         self._silent_watches = 0
+        self._is_heard = True
         log.info("listed", resource=self._resource, objects=len(selected), bad=len(bad), version=version)
 
     def _all_pages(self) -> tuple[list[T], list[BadObject], str]:
@@ -447,7 +450,8 @@ class Reflector(Generic[T]):
             if error.code == 400:
                 self._version = None
             raise
-        self.status.last_heard_at = self._clock()
+        if self._is_heard:
+            self.status.last_heard_at = self._clock()
         events = self.status.events
         try:
             with closing(stream):
@@ -469,10 +473,14 @@ class Reflector(Generic[T]):
     def _follow(self, stream: Stream, started: float) -> None:
         driver = WatchDriver(self._decoder, self._version or "")
         status = self.status
+        last = self._clock()
         for line in stream:
             event = driver.feed(line)
             if event is None:
+                if self._clock() - last >= READ_TIMEOUT:
+                    raise SilentError(f"watch {self._resource}: nothing but empty lines for {READ_TIMEOUT:g} s")
                 continue
+            last = self._clock()
             if isinstance(event, ApiError):
                 raise event
             self._take(event)
@@ -508,6 +516,7 @@ class Reflector(Generic[T]):
 
     def _recovered(self, started: float) -> None:
         status = self.status
+        self._is_heard = True
         if self._clock() - started >= HEALTHY_AFTER:
             self._backoff.reset()
         if status.consecutive_failures:
@@ -525,6 +534,7 @@ class Reflector(Generic[T]):
         if error.retry_after is not None:
             delay = max(delay, min(error.retry_after, MAX_RETRY_AFTER))
         status = self.status
+        self._is_heard = isinstance(error, SilentError)
         is_news = str(error) != status.last_error
         status.consecutive_failures += 1
         status.last_error = str(error)
