@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from pykubeproxy import __version__, log
+from pykubeproxy import __version__, commands, log
 from pykubeproxy.config.flags import FlagGroup, Invocation, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
@@ -37,6 +37,9 @@ def command(context: click.Context, /, **values: Any) -> None:
     context.obj = values
     if context.invoked_subcommand is None:
         _run(values)
+
+
+commands.register(command)
 
 
 def _run(values: dict[str, Any]) -> None:

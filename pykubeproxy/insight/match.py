@@ -226,14 +226,25 @@ def chance(text: str) -> Fraction:
     return Fraction(round(2**31 * float(text)), 2**31)
 
 
-def statistic(options: dict[str, str]) -> Match:
+@dataclass(frozen=True, slots=True)
+class Statistic:
     """``-m statistic``: at random, or every n-th packet, which over many connections is a chance as well."""
+
+    share: Fraction
+
+    def __call__(self, view: View) -> Answer:
+        """Answer with the share, whatever the packet."""
+        del view
+        return self.share if 0 < self.share < 1 else self.share >= 1
+
+
+def statistic(options: dict[str, str], *, is_negated: bool = False) -> Statistic:
+    """Read the options of ``-m statistic``."""
     if options.get("--mode") == "random":
         share = chance(options["--probability"])
     else:
         share = Fraction(1, int(options["--every"]))
-    answer: Answer = share if 0 < share < 1 else share >= 1
-    return lambda _: answer
+    return Statistic(1 - share if is_negated else share)
 
 
 @dataclass(frozen=True, slots=True)

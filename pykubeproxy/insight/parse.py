@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal
 
 from pykubeproxy.insight import match
-from pykubeproxy.insight.match import Match
+from pykubeproxy.insight.match import Doubt, Match, View
 
 Kind = Literal[
     "accept",
@@ -44,6 +45,10 @@ class Action:
     """Of a mark: ``mark = (mark & ~mask) ^ value``."""
 
 
+Way = tuple[Fraction, tuple[Action, ...]]
+"""A chance, and what happens then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule. ``text`` is the line as printed, ``-A CHAIN`` included."""
@@ -53,14 +58,36 @@ class Rule:
     number: int
     """Its place in the chain, from 1."""
     text: str
-    matches: tuple[Match, ...]
+    judge: Callable[[View], list[Way] | Doubt] = field(compare=False)
+    """Tells what the rule does with a packet: ways whose chances sum up to at most one; the rest does not match."""
     action: Action
     comment: str = ""
+    chance: Fraction = Fraction(1)
+    """With what chance a packet that fulfils all else is taken (``-m statistic``)."""
 
     @property
     def body(self) -> str:
         """The rule without ``-A CHAIN``."""
         return self.text.split(" ", 2)[2] if self.text.startswith("-A ") and self.text.count(" ") > 1 else self.text
+
+
+@dataclass(slots=True)
+class Chain:
+    """Rules and, for a base chain, its policy."""
+
+    rules: tuple[Rule, ...]
+    policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A chain that the kernel calls by itself."""
+
+    hook: str
+    priority: int
+    table: str
+    chain: str
+    is_nat: bool = False
 
 
 _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
@@ -69,7 +96,8 @@ _ESCAPED = re.compile(r"\\(.)")
 # Targets that let the packet go on to the next rule, besides what they do.
 _CONTINUING = frozenset((
     "LOG", "NFLOG", "ULOG", "TRACE", "AUDIT", "TCPMSS", "TCPOPTSTRIP", "DSCP", "TOS", "TTL", "HL", "CLASSIFY",
-    "CHECKSUM", "RATEEST", "IDLETIMER", "LED", "SECMARK", "CONNSECMARK", "HMARK", "SET", "CT", "NOTRACK", "TEE", "ECN", "ACCOUNT",
+    "CHECKSUM", "RATEEST", "IDLETIMER", "LED", "SECMARK", "CONNSECMARK", "HMARK", "SET", "CT", "NOTRACK", "TEE", "ECN",
+    "ACCOUNT",
 ))
 # Targets whose effect is not known here.
 _STRANGE = frozenset((
@@ -109,7 +137,26 @@ def parse_rule(table: str, number: int, line: str) -> Rule:
         action = _action(target)
     except (ValueError, IndexError, OSError):
         action = Action("unknown", to=" ".join(target))
-    return Rule(table, words[1], number, line, tuple(matches), action, comment)
+    chance = Fraction(1)
+    for one in matches:
+        answer = getattr(one, "share", None)
+        if isinstance(answer, Fraction):
+            chance *= answer
+    return Rule(table, words[1], number, line, _judge(tuple(matches), action), action, comment, chance)
+
+
+def _judge(matches: tuple[Match, ...], action: Action) -> Callable[[View], list[Way] | Doubt]:
+    certain: list[Way] = [(Fraction(1), (action,))]
+
+    def judge(view: View) -> list[Way] | Doubt:
+        answer = match.together(matches, view)
+        if isinstance(answer, Doubt):
+            return answer
+        if isinstance(answer, Fraction):
+            return [(answer, (action,))]
+        return certain if answer else []
+
+    return judge
 
 
 def _groups(words: list[str]) -> tuple[list[tuple[str, list[str]]], list[str], str]:
@@ -245,8 +292,8 @@ def _tcp_flags(value: str) -> Match:
 
 def _statistic(_: str, words: list[str]) -> list[Match]:
     options = _options(words)
-    one = match.statistic({option: value for _, option, value in options})
-    return [match.negated(one) if any(negative for negative, _, _ in options) else one]
+    values = {option: value for _, option, value in options}
+    return [match.statistic(values, is_negated=any(negative for negative, _, _ in options))]
 
 
 def _recent(_: str, words: list[str]) -> list[Match]:

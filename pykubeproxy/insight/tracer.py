@@ -7,7 +7,7 @@ of 2**-31.
 
 What the kernel does that rules do not say, and is done here too:
 * only the first packet of a connection walks nat; a packet for a local address goes to INPUT, any other one to FORWARD;
-* what the node sends to itself leaves by OUTPUT and POSTROUTING and comes in again by INPUT (not by nat PREROUTING);
+* what the node sends to itself leaves by OUTPUT and POSTROUTING and comes in again, past nat, by PREROUTING and INPUT;
 * what a process of this node receives from outside never sees POSTROUTING, so it is not masqueraded, marked or not.
 
 A match that is not understood is taken as not matching, and the Outcome says so. Pure; no kernel is asked.
@@ -16,29 +16,32 @@ A match that is not understood is taken as not matching, and the Outcome says so
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-from pykubeproxy.insight.match import Doubt, View, together
+from pykubeproxy.insight.match import Doubt, View
 from pykubeproxy.insight.packet import Packet
-from pykubeproxy.insight.parse import Action, Rule, parse_rule
+from pykubeproxy.insight.parse import Action, Base, Chain, Rule, Way, parse_rule
 from pykubeproxy.model.addresses import with_port
 from pykubeproxy.netfilter.read import parse
 from pykubeproxy.rules.names import BUILTIN
 from pykubeproxy.rules.ruleset import Ruleset
 
-HOOK_TABLES: dict[str, tuple[str, ...]] = {
-    "PREROUTING": ("raw", "mangle", "nat"),
-    "INPUT": ("mangle", "filter", "security", "nat"),
-    "FORWARD": ("mangle", "filter", "security"),
-    "OUTPUT": ("raw", "mangle", "nat", "filter", "security"),
-    "POSTROUTING": ("mangle", "nat"),
+PRIORITIES: dict[str, dict[str, int]] = {
+    "PREROUTING": {"raw": -300, "mangle": -150, "nat": -100},
+    "INPUT": {"mangle": -150, "filter": 0, "security": 50, "nat": 100},
+    "FORWARD": {"mangle": -150, "filter": 0, "security": 50},
+    "OUTPUT": {"raw": -300, "mangle": -150, "nat": -100, "filter": 0, "security": 50},
+    "POSTROUTING": {"mangle": -150, "nat": 100},
 }
-"""Tables of each hook by the kernel's priorities (enum nf_ip_hook_priorities; nat INPUT and POSTROUTING come last)."""
+"""Where the tables of iptables stand in each hook (enum nf_ip_hook_priorities in the kernel's netfilter_ipv4.h)."""
 
 MAX_DEPTH = 64
 """Jumps deeper than this are a loop, which no kernel loads."""
+
+MAX_PATH = 10000
+"""More rules than this match only in a circle."""
 
 Verdict = Literal["DNAT", "DROP", "REJECT", "ACCEPT"]
 
@@ -137,14 +140,6 @@ class Trace:
 
 
 @dataclass(slots=True)
-class Chain:
-    """Rules and, for a builtin chain, its policy."""
-
-    rules: tuple[Rule, ...]
-    policy: str = ""
-
-
-@dataclass(slots=True)
 class _Walk:
     """One way through the rules, as far as it has come."""
 
@@ -155,6 +150,8 @@ class _Walk:
     target: str = ""
     is_masqueraded: bool = False
     is_redirected: bool = False
+    is_bound: bool = False
+    """Whether a nat chain of this hook has translated it."""
     path: tuple[Hit, ...] = ()
     noted: tuple[tuple[str, str], ...] = ()
     uncertain: tuple[Uncertainty, ...] = ()
@@ -164,14 +161,67 @@ class _Walk:
     """(chain, index of the next rule), innermost last."""
 
 
-@dataclass(slots=True)
+class Table(Protocol):
+    """Chains by name, and those that the kernel calls by itself."""
+
+    @property
+    def name(self) -> str:
+        """What the table is called: ``nat``, or ``inet firewalld`` of a native nft one."""
+
+    @property
+    def bases(self) -> Iterable[Base]:
+        """The chains that hang on hooks."""
+
+    def chain(self, name: str) -> Chain | None:
+        """Return a chain, or None where there is none."""
+
+
+class TextTable:
+    """A table as iptables-save prints it. Chains are parsed when first asked for, so it is cheap to make."""
+
+    def __init__(self, name: str, texts: Mapping[str, str], policies: Mapping[str, str], *, shown_as: str = "") -> None:
+        """Make a table of ``-A`` lines by chain; ``shown_as`` tells apart two tables of one name."""
+        self.name = shown_as or name
+        self._texts = texts
+        self._policies = policies
+        self._chains: dict[str, Chain] = {}
+        self.bases = [
+            Base(hook, tables[name], self.name, hook, is_nat=name == "nat")
+            for hook, tables in PRIORITIES.items()
+            if name in tables
+        ]
+
+    def chain(self, name: str) -> Chain | None:
+        """Return a parsed chain, or None where there is none.
+
+        Raises:
+            ValueError: a line of it is no rule.
+
+        """
+        known = self._chains.get(name)
+        if known is None:
+            text = self._texts.get(name)
+            if text is None:
+                return None
+            lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+            policy = self._policies.get(name, "ACCEPT" if name in BUILTIN else "")
+            rules = tuple(parse_rule(self.name, at, line) for at, line in enumerate(lines, 1))
+            known = self._chains[name] = Chain(rules, policy)
+        return known
+
+
 class Tracer:
     """Rules to walk through. Build one with ``from_save`` or ``from_ruleset``; not thread-safe (it parses lazily)."""
 
-    texts: Mapping[str, Mapping[str, str]]
-    """table -> chain -> ``-A`` lines"""
-    policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    _chains: dict[tuple[str, str], Chain] = field(default_factory=dict)
+    def __init__(self, tables: Iterable[Table]) -> None:
+        """Take tables of one IP family."""
+        self.tables = {table.name: table for table in tables}
+        self._bases: dict[str, list[Base]] = {hook: [] for hook in PRIORITIES}
+        for table in self.tables.values():
+            for base in table.bases:
+                self._bases.setdefault(base.hook, []).append(base)
+        for bases in self._bases.values():
+            bases.sort(key=_place)
 
     @classmethod
     def from_save(cls, text: str) -> Tracer:
@@ -182,11 +232,7 @@ class Tracer:
             ValueError: a line that iptables-save does not print.
 
         """
-        tables = parse(text)
-        return cls(
-            {name: table.chains for name, table in tables.items()},
-            {name: table.policies for name, table in tables.items()},
-        )
+        return cls(TextTable(name, table.chains, table.policies) for name, table in parse(text).items())
 
     @classmethod
     def from_ruleset(cls, ruleset: Ruleset) -> Tracer:
@@ -198,25 +244,12 @@ class Tracer:
             known = texts[rule.table].get(rule.chain, "")
             line = f"-A {rule.chain} {rule.rule}\n"
             texts[rule.table][rule.chain] = line + known if rule.at_top else known + line
-        return cls(texts)
+        return cls(TextTable(table, chains, {}) for table, chains in texts.items())
 
     def chain(self, table: str, name: str) -> Chain | None:
-        """Return a parsed chain, or None where there is none.
-
-        Raises:
-            ValueError: a line of it is no rule.
-
-        """
-        known = self._chains.get((table, name))
-        if known is None:
-            text = self.texts.get(table, {}).get(name)
-            if text is None:
-                return None
-            lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-            policy = self.policies.get(table, {}).get(name, "ACCEPT" if name in BUILTIN else "")
-            known = Chain(tuple(parse_rule(table, at, line) for at, line in enumerate(lines, 1)), policy)
-            self._chains[table, name] = known
-        return known
+        """Return a chain, or None where there is none."""
+        found = self.tables.get(table)
+        return found.chain(name) if found is not None else None
 
     def trace(self, packet: Packet) -> Trace:
         """Walk a packet through the rules.
@@ -232,8 +265,8 @@ class Tracer:
             sent = self._hook(packet, "POSTROUTING", out, done)
             back, away = _apart(packet, sent)
             # What the node sends to itself comes back by lo; conntrack has seen it, so nat has nothing new to say.
-            arrived = self._hook(packet, "INPUT", back, done, without=("nat",), incoming="lo")
-            done += away + arrived
+            back = self._hook(packet, "PREROUTING", back, done, without_nat=True, incoming="lo")
+            done += away + self._hook(packet, "INPUT", back, done, without_nat=True, incoming="lo")
         else:
             come = self._hook(packet, "PREROUTING", [start], done)
             here, on = _apart(packet, come)
@@ -251,123 +284,139 @@ class Tracer:
         walks: list[_Walk],
         done: list[_Walk],
         *,
-        without: tuple[str, ...] = (),
+        without_nat: bool = False,
         incoming: str = "",
     ) -> list[_Walk]:
-        """Walk all tables of a hook; return the walks that go on, and put the others into ``done``."""
-        for table in HOOK_TABLES[hook]:
-            if table in without or (table == "nat" and packet.state != "NEW"):
+        """Walk all base chains of a hook; return the walks that go on, and put the others into ``done``."""
+        for walk in walks:
+            walk.is_bound = False
+        for base in self._bases[hook]:
+            if base.is_nat and (without_nat or packet.state != "NEW"):
                 continue
-            if not walks or self.chain(table, hook) is None:
+            if not walks or self.chain(base.table, base.chain) is None:
                 continue
             going: list[_Walk] = []
             for walk in walks:
-                walk.frames = ((hook, 0),)
+                if base.is_nat and walk.is_bound:
+                    # The first translation of a hook binds the connection: later nat chains are not asked.
+                    going.append(walk)
+                    continue
+                walk.frames = ((base.chain, 0),)
                 walk.verdict = ""
-                for end in self._table(packet, hook, table, walk, incoming):
+                for end in self._base(packet, base, walk, incoming):
                     (done if end.verdict in ("DROP", "REJECT") else going).append(end)
             walks = going
         return walks
 
-    def _table(self, packet: Packet, hook: str, table: str, walk: _Walk, incoming: str) -> Iterable[_Walk]:
-        """Walk one table from its builtin chain on; yield every way that it may end."""
+    def _base(self, packet: Packet, base: Base, walk: _Walk, incoming: str) -> Iterable[_Walk]:
+        """Walk one base chain and all that it calls; yield every way that this may end."""
+        hook, table = base.hook, base.table
         waiting = [walk]
         while waiting:
             walk = waiting.pop()
             while not walk.verdict:
-                if not walk.frames:
-                    raise AssertionError("a walk without a chain")
                 name, index = walk.frames[-1]
                 chain = self.chain(table, name)
                 if chain is None:
                     raise ValueError(f"a rule of table {table} jumps to chain {name}, which does not exist")
                 if index >= len(chain.rules):
-                    self._end_of_chain(hook, table, walk)
+                    self._end_of_chain(base, walk)
                     continue
                 rule = chain.rules[index]
                 walk.frames = (*walk.frames[:-1], (name, index + 1))
                 view = _view(packet, hook, walk, incoming)
-                answer = together(rule.matches, view)
-                if answer is False:
+                ways = rule.judge(view)
+                if isinstance(ways, Doubt):
+                    walk.uncertain = (*walk.uncertain, _uncertain(hook, rule, ways.what))
                     continue
-                if isinstance(answer, Doubt):
-                    walk.uncertain = (
-                        *walk.uncertain,
-                        Uncertainty(hook, table, name, rule.number, rule.text, answer.what),
-                    )
+                if not ways:
                     continue
-                share = answer if isinstance(answer, Fraction) else Fraction(1)
-                if share != 1:
-                    other = replace(walk, probability=walk.probability * (1 - share))
-                    waiting.append(other)
-                    walk.probability *= share
-                walk.path = (
-                    *walk.path,
-                    Hit(hook, table, name, rule.number, rule.text, rule.action, share, len(walk.frames) - 1),
-                )
-                walk.noted = (*walk.noted, *view.noting)
-                self._act(hook, rule, walk)
+                rest = 1 - sum((share for share, _ in ways), Fraction(0))
+                if rest > 0:
+                    waiting.append(replace(walk, probability=walk.probability * rest))
+                for other in ways[1:]:
+                    another = replace(walk)
+                    self._take(hook, rule, another, view, other)
+                    waiting.append(another)
+                self._take(hook, rule, walk, view, ways[0])
             yield walk
 
-    def _end_of_chain(self, hook: str, table: str, walk: _Walk) -> None:
+    def _take(self, hook: str, rule: Rule, walk: _Walk, view: View, way: Way) -> None:
+        """Go one way that a rule offers."""
+        share, actions = way
+        depth = len(walk.frames) - 1
+        if share != 1:
+            walk.probability *= share
+        for action in actions[:-1]:
+            self._act(hook, rule, action, walk)
+        walk.path = (*walk.path, Hit(hook, rule.table, rule.chain, rule.number, rule.text, actions[-1], share, depth))
+        walk.noted = (*walk.noted, *view.noting)
+        self._act(hook, rule, actions[-1], walk)
+
+    def _end_of_chain(self, base: Base, walk: _Walk) -> None:
         """Return to the calling chain, or let the policy decide."""
         walk.frames = walk.frames[:-1]
         if walk.frames:
             return
-        chain = self.chain(table, hook)
+        chain = self.chain(base.table, base.chain)
         policy = (chain.policy if chain is not None else "") or "ACCEPT"
-        walk.path = (
-            *walk.path,
-            Hit(hook, table, hook, 0, f"policy {policy}", Action("drop" if policy == "DROP" else "accept")),
-        )
+        action = Action("drop" if policy == "DROP" else "accept")
+        walk.path = (*walk.path, Hit(base.hook, base.table, base.chain, 0, f"policy {policy}", action))
         walk.verdict = "DROP" if policy == "DROP" else "stop"
 
-    def _act(self, hook: str, rule: Rule, walk: _Walk) -> None:
-        action = rule.action
+    def _act(self, hook: str, rule: Rule, action: Action, walk: _Walk) -> None:
         match action.kind:
             case "accept":
                 walk.verdict = "stop"
             case "drop" | "reject":
                 walk.verdict = action.kind.upper()
             case "return":
-                # The policy of a builtin chain is applied where the loop finds the chain at its end.
-                name = walk.frames[-1][0]
-                chain = self.chain(rule.table, name)
-                walk.frames = (*walk.frames[:-1], (name, len(chain.rules) if chain is not None else 0))
+                # The policy of a base chain is applied where the loop finds the chain at its end.
+                walk.frames = (*walk.frames[:-1], (walk.frames[-1][0], _END))
             case "jump":
                 if len(walk.frames) > MAX_DEPTH:
                     raise ValueError(f"the rules of table {rule.table} jump in a circle through {action.chain}")
                 walk.frames = (*walk.frames, (action.chain, 0))
             case "goto":
-                walk.frames = _go_to(walk.frames, action.chain, self.chain(rule.table, walk.frames[-1][0]))
+                # From a base chain one comes back to its policy, from any other to nothing.
+                if len(walk.path) > MAX_PATH:
+                    raise ValueError(f"the rules of table {rule.table} go in a circle through {action.chain}")
+                if len(walk.frames) == 1:
+                    walk.frames = ((walk.frames[0][0], _END), (action.chain, 0))
+                else:
+                    walk.frames = (*walk.frames[:-1], (action.chain, 0))
             case "mark":
                 walk.mark = (walk.mark & ~action.mask & 0xFFFFFFFF) ^ action.value
             case "dnat":
                 walk.destination, walk.port = _destination(action.to, walk)
                 walk.target = with_port(walk.destination, walk.port)
-                walk.verdict = "stop"
+                walk.is_bound, walk.verdict = True, "stop"
             case "redirect":
                 walk.port = int(action.to[1:].partition("-")[0]) if action.to else walk.port
                 walk.target = f"this node:{walk.port}"
-                walk.is_redirected = True
+                walk.is_redirected = walk.is_bound = True
                 walk.verdict = "stop"
             case "masquerade" | "snat":
-                walk.is_masqueraded = True
+                walk.is_masqueraded = walk.is_bound = True
                 walk.verdict = "stop"
             case "unknown":
-                where = (rule.chain, rule.number, rule.text)
-                walk.uncertain = (*walk.uncertain, Uncertainty(hook, rule.table, *where, f"-j {action.to}"))
+                walk.uncertain = (*walk.uncertain, _uncertain(hook, rule, f"-j {action.to}"))
             case "continue":
                 pass
 
 
-def _go_to(frames: tuple[tuple[str, int], ...], name: str, here: Chain | None) -> tuple[tuple[str, int], ...]:
-    """Enter a chain without coming back; from a builtin chain one comes back to its policy."""
-    if len(frames) > MAX_DEPTH:
-        raise ValueError(f"the rules go in a circle through {name}")
-    if len(frames) == 1:
-        return ((frames[0][0], len(here.rules) if here is not None else 0), (name, 0))
-    return (*frames[:-1], (name, 0))
+_END = 1 << 60
+
+
+def _place(base: Base) -> tuple[int, int]:
+    """Sort base chains of a hook; all nat ones are called where the nat core stands, by their priorities."""
+    if base.is_nat:
+        return (-100 if base.hook in ("PREROUTING", "OUTPUT") else 100), base.priority
+    return base.priority, base.priority
+
+
+def _uncertain(hook: str, rule: Rule, what: str) -> Uncertainty:
+    return Uncertainty(hook, rule.table, rule.chain, rule.number, rule.text, what)
 
 
 def _destination(to: str, walk: _Walk) -> tuple[str, int]:

@@ -1,0 +1,105 @@
+"""An Explanation as a drawing of its chains: Mermaid (which GitHub and many wikis render) or DOT (Graphviz)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from pykubeproxy.insight.explain import Address, Explanation
+from pykubeproxy.insight.tracetext import percent
+from pykubeproxy.model.addresses import with_port
+
+Format = Literal["mermaid", "dot"]
+
+
+class _Node(NamedTuple):
+    label: tuple[str, ...]
+    kind: str
+    """address, chain, endpoint or end"""
+
+
+class _Edge(NamedTuple):
+    start: str
+    end: str
+    label: str = ""
+
+
+class _Drawing:
+    """Nodes by what they stand for, each once, and edges."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, _Node] = {}
+        self.edges: dict[_Edge, None] = {}
+        self._ids: dict[str, str] = {}
+
+    def node(self, key: str, label: Iterable[str], kind: str) -> str:
+        """Return the id of a node, made when first named."""
+        if key not in self._ids:
+            self._ids[key] = f"n{len(self._ids)}"
+            self.nodes[self._ids[key]] = _Node(tuple(label), kind)
+        return self._ids[key]
+
+    def edge(self, start: str, end: str, label: str = "") -> None:
+        """Add an edge."""
+        self.edges[_Edge(start, end, label)] = None
+
+
+def draw(explanations: Iterable[Explanation], kind: Format) -> str:
+    """Return the text of one drawing."""
+    drawing = _Drawing()
+    for explanation in explanations:
+        for port in explanation.ports:
+            for address in port.addresses:
+                _address(drawing, port.name, port.protocol, address)
+            for spread in port.spreads:
+                start = drawing.node(spread.chain, _chain(spread.chain, f"policy {spread.policy}"), "chain")
+                for share in spread.endpoints:
+                    chance = percent(Fraction(share.share).limit_denominator(2**31)) if share.share else "0 %"
+                    chain = drawing.node(share.chain, _chain(share.chain), "chain")
+                    end = drawing.node(f"-> {share.target}", (share.target, share.node), "endpoint")
+                    drawing.edge(start, chain, chance)
+                    drawing.edge(chain, end, "DNAT")
+    return _mermaid(drawing) if kind == "mermaid" else _dot(drawing)
+
+
+def _address(drawing: _Drawing, port: str, protocol: str, address: Address) -> None:
+    where = with_port(address.address, address.port) if address.address else f"any node address:{address.port}"
+    start = drawing.node(f"{where}/{protocol}", (address.kind, f"{where}/{protocol.lower()}"), "address")
+    at, label = start, ""
+    for chain in address.chains:
+        step = drawing.node(chain, _chain(chain, port), "chain")
+        drawing.edge(at, step, label)
+        at = step
+    if address.verdict != "served":
+        end = drawing.node(f"{address.verdict} {address.why}", (address.verdict, address.why), "end")
+        drawing.edge(at, end)
+
+
+def _chain(name: str, note: str = "") -> tuple[str, ...]:
+    return (name, note) if note else (name,)
+
+
+def _mermaid(drawing: _Drawing) -> str:
+    shapes = {"address": ("([", "])"), "chain": ("[", "]"), "endpoint": ("[[", "]]"), "end": ("{{", "}}")}
+    lines = ["flowchart LR"]
+    for key, node in drawing.nodes.items():
+        left, right = shapes[node.kind]
+        label = "<br>".join(part.replace('"', "#quot;") for part in node.label if part)
+        lines.append(f'  {key}{left}"{label}"{right}')
+    for edge in drawing.edges:
+        label = f'|"{edge.label}"|' if edge.label else ""
+        lines.append(f"  {edge.start} -->{label} {edge.end}")
+    return "\n".join(lines) + "\n"
+
+
+def _dot(drawing: _Drawing) -> str:
+    shapes = {"address": "oval", "chain": "box", "endpoint": "box3d", "end": "octagon"}
+    lines = ["digraph service {", "  rankdir=LR;", '  node [fontname="monospace"];']
+    for key, node in drawing.nodes.items():
+        label = "\\n".join(part.replace("\\", "\\\\").replace('"', '\\"') for part in node.label if part)
+        lines.append(f'  {key} [shape={shapes[node.kind]}, label="{label}"];')
+    for edge in drawing.edges:
+        label = f' [label="{edge.label}"]' if edge.label else ""
+        lines.append(f"  {edge.start} -> {edge.end}{label};")
+    return "\n".join([*lines, "}"]) + "\n"
