@@ -172,10 +172,10 @@ class Daemon:
         if options.oom_score_adj is not None:
             set_oom_score_adj(options.oom_score_adj)
         client = None if options.manifests else _connect(options)
-        backends = self._backends()
-        self._metrics = Metrics(families=list(backends), build=BuildInfo(version=__version__))
         with contextlib.ExitStack() as stack:
             stack.enter_context(only_one())
+            backends = self._backends()
+            self._metrics = Metrics(families=list(backends), build=BuildInfo(version=__version__))
             init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
             self._catch_signals(stack)
             self._http.start()
