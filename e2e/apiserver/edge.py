@@ -37,13 +37,18 @@ T = TypeVar("T")
 
 _CHUNKED_FROM = 2048  # what Go's net/http gathers before it gives up on Content-Length
 _PIECE = 256 * 1024
+_MAX_HEAD = 256 * 1024
 _MAX_BODY = 256 * 1024 * 1024
 OWN_PATHS = "/_standin/"
 FUTURE_VERSION_WAIT = 3.0
 
 
 class _ClosedError(Exception):
-    """The connection is over: the client went, or a fault ended it."""
+    """The connection is over: the client went, or a fault ended it; ``resets`` tells how."""
+
+    def __init__(self, *, resets: bool = True) -> None:
+        super().__init__()
+        self.resets = resets
 
 
 @dataclass(slots=True)
@@ -86,9 +91,8 @@ class Edge:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.streams: list[Stream] = []
         self._thread: threading.Thread | None = None
-        self._listener: asyncio.AbstractServer | None = None
-        self._mute: socket.socket | None = None
-        self.connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._listener: socket.socket | None = None
+        self.connections: dict[asyncio.Task[None], asyncio.StreamWriter | None] = {}
         self._waiting: set[asyncio.Event] = set()
         self._wakes_asked = False
         api.store.listen(lambda _resource: self.wake())
@@ -100,6 +104,7 @@ class Edge:
         if self._thread is not None:
             raise RuntimeError("the server runs already")
         sock = self._bind()
+        self._wakes_asked = False
         self.port = sock.getsockname()[1]
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"apiserver-{self.port}", daemon=True)
@@ -173,59 +178,90 @@ class Edge:
             raise
         return sock
 
-    async def _serve(self, sock: socket.socket) -> None:
-        self._listener = await asyncio.start_server(self._connected, sock=sock, ssl=self.context, limit=256 * 1024)
+    def _serve(self, sock: socket.socket) -> None:
+        """Accept on ``sock`` from now on."""
+        self._listener = sock
+        asyncio.get_running_loop().add_reader(sock, self._accept_from, sock)
+
+    def _accept_from(self, sock: socket.socket) -> None:
+        """Give each connection that was made a task; asyncio's own server may lose one while it closes."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                made, _ = sock.accept()
+            except OSError:
+                return
+            made.setblocking(False)
+            self.connections[loop.create_task(self._connected(made))] = None
 
     def refuse(self) -> None:
         """Stop listening: connections are refused from now on."""
         if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
-        if self._mute is not None:
-            self._mute.close()
-            self._mute = None
 
     def mute(self) -> None:
         """Listen, let the kernel complete connections, and never read from them."""
         self.refuse()
-        self._mute = self._bind()
+        self._listener = self._bind()
 
-    async def accept(self) -> None:
+    def accept(self) -> None:
         """Listen again, on the same port."""
-        if self._listener is None:
-            self.refuse()
-            await self._serve(self._bind())
+        self.refuse()
+        self._serve(self._bind())
 
     async def _shut_down(self) -> None:
         self.refuse()
         await self.drop_connections()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close their sockets a turn later
 
     async def drop_connections(self, *, reset: bool = False) -> None:
         """End every connection at once."""
+        await asyncio.sleep(0)  # a task that has not begun could not close its socket
         tasks = list(self.connections.items())
         for task, writer in tasks:
-            if reset:
-                _set_reset(writer)
-            writer.transport.abort()
+            if writer is not None:
+                if reset:
+                    _set_reset(writer)
+                writer.transport.abort()
             task.cancel()
         await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, sock: socket.socket) -> None:
+        """Serve one connection, TLS handshake included, until it ends."""
+        loop = asyncio.get_running_loop()
         task = asyncio.current_task()
-        if task is None:
-            return
-        self.connections[task] = writer
         self.stats.note_connection(1)
-        connection = _Connection(self, reader, writer)
+        reader = asyncio.StreamReader(_MAX_HEAD, loop)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        writer: asyncio.StreamWriter | None = None
         try:
-            await connection.run()
-        except (_ClosedError, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError):
-            writer.transport.abort()
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=self.context)
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+            if task is not None:
+                self.connections[task] = writer
+            await _Connection(self, reader, writer).run()
+        except _ClosedError as end:
+            if end.resets and writer is not None:
+                writer.transport.abort()
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            if writer is not None:
+                writer.transport.abort()
         finally:
-            self.connections.pop(task, None)
-            writer.close()
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                await writer.wait_closed()
+            if writer is None:
+                sock.close()
+            else:
+                writer.close()
+                with contextlib.suppress(OSError, asyncio.CancelledError):
+                    await writer.wait_closed()
+            if task is not None:
+                self.connections.pop(task, None)
             self.stats.note_connection(-1)
 
     @contextlib.contextmanager
@@ -261,9 +297,6 @@ class _Connection:
 
     async def run(self) -> None:
         """Answer requests until the client goes."""
-        sock = self.writer.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while True:
             request = await self._read_request()
             if request is None:
@@ -326,6 +359,10 @@ class _Connection:
         try:
             if plan is not None and plan.failure is not None:
                 raise plan.failure
+            if plan is not None and plan.page is not None:
+                self._note(request, target, plan.page.status)
+                await self._send(request, plan.page, plan)
+                return
             user = edge.access.user(request.headers.get("authorization", ""))
             _authorize(user_may=user.may, name=user.name, target=target)
             result = await self._ready(request, target)
@@ -404,12 +441,12 @@ class _Connection:
         }
 
     async def _send(self, request: Request, answer: Answer, plan: Plan | None) -> None:
-        body = answer.body
+        body = answer.body if plan is None else plan.substituted(answer.body)
+        is_chunked = len(body) > _CHUNKED_FROM
         headers = self._headers(answer.content_type) | dict(answer.headers)
         if len(body) >= GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
             body = self.edge.api.compressed(body)
             headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-        is_chunked = len(answer.body) > _CHUNKED_FROM
         headers |= {"Transfer-Encoding": "chunked"} if is_chunked else {"Content-Length": str(len(body))}
         self.writer.write(self._head(answer.status, headers))
         if request.method == "HEAD":
@@ -423,7 +460,7 @@ class _Connection:
         headers = self._headers("application/json") | {"Transfer-Encoding": "chunked"}
         self.writer.write(self._head(200, headers))
         await self.writer.drain()
-        return _Body(self, plan, is_chunked=True)
+        return _Body(self, plan, is_chunked=True, is_stream=True)
 
     async def _watch(self, options: WatchOptions, plan: Plan | None) -> None:
         edge = self.edge
@@ -457,7 +494,7 @@ class _Connection:
         if went or stream.ends:
             if stream.ends == "reset":
                 _set_reset(self.writer)
-            raise _ClosedError
+            raise _ClosedError(resets=went or stream.ends == "reset")
         await out.end()
 
     async def _watch_turn(self, stream: Stream, out: _Body, held: list[Line]) -> float | None:
@@ -475,7 +512,7 @@ class _Connection:
             held += events
             lines = []
             if len(held) >= stream.hold or step.has_ended:
-                lines = held[::-1]
+                lines = held[: stream.hold][::-1] + held[stream.hold :]
                 held.clear()
                 stream.hold = 0
         for start in range(0, len(lines), 256):
@@ -486,15 +523,20 @@ class _Connection:
 class _Body:
     """The bytes of one answer on their way out, cut or slowed down where a fault says so."""
 
-    def __init__(self, connection: _Connection, plan: Plan | None, *, is_chunked: bool) -> None:
+    def __init__(
+        self, connection: _Connection, plan: Plan | None, *, is_chunked: bool, is_stream: bool = False
+    ) -> None:
         self._connection = connection
         self._writer = connection.writer
         self._plan = plan
         self._is_chunked = is_chunked
+        self._is_stream = is_stream
         self._sent = 0
 
     async def send(self, data: bytes) -> None:
         plan = self._plan
+        if plan is not None and self._is_stream:
+            data = plan.substituted(data)
         if plan is not None and plan.cut_at is not None:
             data, is_cut = plan.cut(data, self._sent)
             self._sent += len(data)
@@ -503,11 +545,7 @@ class _Body:
                 if plan.resets:
                     await asyncio.sleep(0.05)  # let the client read what was sent: a reset discards it
                     _set_reset(self._writer)
-                else:
-                    with contextlib.suppress(OSError, RuntimeError):
-                        self._writer.close()
-                        await self._writer.wait_closed()
-                raise _ClosedError
+                raise _ClosedError(resets=plan.resets)
             return
         await self._write(data)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from e2e.apiserver import resources, status, watching
-from e2e.apiserver.requests import Request, Target
+from e2e.apiserver.requests import Answer, Request, Target
 from e2e.apiserver.store import shown
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Plan:
     resets: bool = False
     rate: float | None = None
     needs_field_selector: bool = False
+    page: Answer | None = None
+    replaces: tuple[bytes, bytes] | None = None
 
     def matches(self, request: Request, target: Target) -> bool:
         """Tell whether this request is meant."""
@@ -60,6 +62,10 @@ class Plan:
             and self.verb in {"*", target.verb}
             and (not self.needs_field_selector or bool(request.option("fieldSelector")))
         )
+
+    def substituted(self, data: bytes) -> bytes:
+        """Return ``data`` with what is to be replaced in it replaced."""
+        return data.replace(*self.replaces) if self.replaces is not None else data
 
     def cut(self, data: bytes, sent: int) -> tuple[bytes, bool]:
         """Return (what of ``data`` still goes out, whether that is the end) when ``sent`` bytes went before."""
@@ -144,6 +150,23 @@ class Faults:
             retry_after=retry_after,
         )
         self._add(Plan(resource, verb, times, failure=failure, in_stream=in_stream))
+
+    def answer_page(
+        self,
+        code: int = 502,
+        body: str = "<html><body>Bad Gateway</body></html>",
+        *,
+        content_type: str = "text/html",
+        resource: str = "*",
+        verb: str = "*",
+        times: int | None = 1,
+    ) -> None:
+        """Answer with this body as it is, as a proxy on the way would."""
+        self._add(Plan(resource, verb, times, page=Answer(code, body.encode(), content_type=content_type)))
+
+    def substitute(self, old: str, new: str, *, resource: str = "*", verb: str = "*", times: int | None = 1) -> None:
+        """Replace a piece of text in the answer, wherever it stands: any object or JSON can be spoilt by it."""
+        self._add(Plan(resource, verb, times, replaces=(old.encode(), new.encode())))
 
     def hang(self, *, resource: str = "*", verb: str = "*", times: int | None = 1) -> None:
         """Take the request and never answer."""

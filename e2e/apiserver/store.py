@@ -92,7 +92,7 @@ class Store:
         self._new_uid = new_uid or (lambda: str(uuid.uuid4()))
         self._lock = threading.RLock()
         self._shelves: dict[str, _Shelf] = {each.name: _Shelf() for each in resources.RESOURCES}
-        self._version = 0
+        self._version = 1  # as etcd begins: 0 has a meaning of its own in requests
         self._compacted = 0
         self._listeners: list[Callable[[str], None]] = []
 
@@ -293,7 +293,7 @@ class Store:
             namespace,
             meta["name"],
             self._version,
-            dict(meta.get("labels") or {}),
+            dict(labels) if isinstance(labels := meta.get("labels"), dict) else {},
             resources.stored_fields(resource, body),
             msgspec.json.encode(body),
         )
