@@ -48,7 +48,7 @@ _NEWTABLE, _DELTABLE, _NEWCHAIN, _DELCHAIN, _NEWRULE, _DELRULE, _NEWGEN, _GETGEN
 _TABLE_ATTRIBUTE = 1  # NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE
 _NAME_ATTRIBUTE = {_NEWCHAIN: 3, _DELCHAIN: 3, _NEWRULE: 2, _DELRULE: 2}  # NFTA_CHAIN_NAME, NFTA_RULE_CHAIN
 _GEN_ID = 1
-_NLM_F_CREATE = 0x400
+_NEW = 0x200 | 0x400  # NLM_F_EXCL, NLM_F_CREATE
 _FAMILY_OF: dict[int, Family] = {2: "IPv4", 10: "IPv6"}
 _AUTOMATIC = 1 << 31
 """Ports from here on are what the kernel gives where a process's id is taken."""
@@ -89,8 +89,8 @@ class NftWatch:
         """Process id of each running child of ours -> whether a commit from that port was seen."""
         self._high_port = False
         """Whether a commit that concerns us came from a high port while a child of ours ran."""
-        self._echoes_create = False
-        """Whether this kernel repeats NLM_F_CREATE (5.15 and later); only then a rename can be told from a creation."""
+        self._echoes_flags = False
+        """Whether this kernel repeats the writer's flags (5.15 on); only then is a rename told from a creation."""
         self._generation: int | None = None
         self._sequence = 0
         self._answer: int | None = None
@@ -247,6 +247,7 @@ class NftWatch:
             if length < HEADER.size or offset + length > filled:
                 self._suspect_everything()
                 return
+            self._echoes_flags = self._echoes_flags or bool(flags & _NEW)
             if kind == _NEWGEN:
                 self._take_generation(offset, length, sequence, port)
             elif port in self._ours:
@@ -282,8 +283,7 @@ class NftWatch:
                 break
         if table not in TABLES:
             return
-        self._echoes_create = self._echoes_create or bool(flags & _NLM_F_CREATE)
-        is_renamed = kind == _NEWCHAIN and self._echoes_create and not flags & _NLM_F_CREATE and chain not in BUILTIN
+        is_renamed = kind == _NEWCHAIN and self._echoes_flags and not flags & _NEW and chain not in BUILTIN
         if not wanted or is_renamed:
             # A table came or went, or a chain was renamed, and its old name is not told.
             self._tables[family].add(table)

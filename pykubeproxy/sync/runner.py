@@ -58,7 +58,7 @@ class Schedule:
 
     def starts(self, now: float) -> bool:
         """Note that a sync starts; tell whether it should verify."""
-        verify = self.failures > 0 or now >= self._verify_due()
+        verify = self.last_start is None or self.failures > 0 or now >= self._verify_due()
         self.last_start = now
         self.requested = False
         self.retry_at = None
