@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from tests.support.node import ROOT
 
 FAMILIES = ("IPv4", "IPv6")
 BACKENDS = ("legacy", "nft")
+IP = shutil.which("ip") or "ip"
 _COUNTERS = re.compile(r"\[\d+:\d+\]")
 _ACCOUNTING = re.compile(r"-m nfacct --nfacct-name +\S+ ")
 _STEMS = {"IPv4": "iptables", "IPv6": "ip6tables"}
@@ -37,7 +39,7 @@ class Bare:
         self, *argv: str, stdin: str = "", check: bool = True, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            ["ip", "netns", "exec", self.name, *argv],
+            [IP, "netns", "exec", self.name, *argv],
             input=stdin,
             capture_output=True,
             text=True,
@@ -53,7 +55,7 @@ class Bare:
         return self.run(sys.executable, "-m", "pykubeproxy", *arguments, check=False, **more)
 
     def spawn(self, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
-        argv = ["ip", "netns", "exec", self.name, sys.executable, "-m", "pykubeproxy", *arguments]
+        argv = [IP, "netns", "exec", self.name, sys.executable, "-m", "pykubeproxy", *arguments]
         with log.open("ab") as out:
             return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.environ)
 
