@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -32,7 +33,7 @@ from pykubeproxy.family import FamilyProxy
 from pykubeproxy.model.addresses import FAMILIES, Family
 from pykubeproxy.model.service import Problem, ServiceKey
 from pykubeproxy.netfilter.backend import KINDS, Backend, choose, version
-from pykubeproxy.netfilter.probe import Features, is_supported, probe, tell
+from pykubeproxy.netfilter.probe import FEATURES, Features, is_supported, probe, tell
 from pykubeproxy.netfilter.process import Runner, SubprocessRunner
 from pykubeproxy.netfilter.read import Reader
 from pykubeproxy.netfilter.watch import WatchedRunner
@@ -67,6 +68,8 @@ NODE_PATIENCE = 5.0
 """Seconds that the first sync waits for the list of the own Node once the rest is there."""
 POD_CIDR_PATIENCE = 300.0
 """Seconds that detectLocalMode NodeCIDR waits for the Node to have its pod network, as kube-proxy does."""
+PROBE_INTERVAL = 600.0
+"""Seconds until a match that the kernel lacks is tried again: its module may have been loaded since."""
 EXIT_RESTART = 1
 
 
@@ -158,6 +161,7 @@ class Daemon:
         self._ending: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
         self._node: Node | None = None
         self._facts: dict[Family, Facts] = {}
+        self._probed_at: dict[Family, float] = {}
         self._families: dict[Family, FamilyProxy] = {}
         self._metrics: Metrics
         self._http = HttpServer()
@@ -256,6 +260,23 @@ class Daemon:
         tell(backend.family, features)
         return features
 
+    def _look_again(self, backend: Backend) -> None:
+        """Find out anew what the kernel can do: it has refused something, or lacked something when last asked."""
+        family = backend.family
+        self._probed_at[family] = time.monotonic()
+        facts = self._facts[family]
+        # Whether nfacct objects exist is found out at the start only; without them its match is of no use.
+        wanted = [name for name in FEATURES if name != "nfacct" or facts.nfacct]
+        features = probe(backend, self._runner, (), wanted)
+        if not facts.nfacct:
+            features = Features({**features.missing, "nfacct": ""})
+        known = replace(facts, **_known(features))
+        if known == facts:
+            return
+        tell(family, Features({name: why for name, why in features.missing.items() if why}))
+        self._facts[family] = known
+        self._families[family].configure(self._settings(family), self._options, "features")
+
     def _start_families(self, backends: Mapping[Family, Backend], stack: contextlib.ExitStack) -> None:
         options = self._options
         self._health = ProxierHealth(list(backends), options.iptables.sync_period, watch_ages=self._watch_ages)
@@ -266,10 +287,7 @@ class Daemon:
         for family, backend in backends.items():
             features = self._features(backend)
             self._facts[family] = Facts(
-                tuple(interface_addresses()),
-                tcp_be_liberal=tcp_be_liberal(),
-                nfacct=features.has("nfacct"),
-                comments=features.has("comment"),
+                tuple(interface_addresses()), tcp_be_liberal=tcp_be_liberal(), **_known(features)
             )
             proxy = FamilyProxy(
                 family,
@@ -285,6 +303,7 @@ class Daemon:
                 on_problem=self._on_problem,
                 on_crash=self._ending.put,
                 refresh=self._refresh,
+                on_refused=lambda backend=backend: self._look_again(backend),  # type: ignore[misc]
             )
             self._families[family] = proxy
             proxy.start()
@@ -375,14 +394,18 @@ class Daemon:
 
     def _refresh(self) -> None:
         """Read again what the machine says; called before each verification."""
+        now = time.monotonic()
+        for family, facts in self._facts.items():
+            lacks = facts.missing or not facts.comments
+            if lacks and now >= self._probed_at.get(family, 0.0) + PROBE_INTERVAL and family in self._families:
+                with contextlib.suppress(NetfilterError):  # nothing can be told now
+                    self._look_again(self._families[family].backend)
         if not self._options.nodeport_addresses:
             return
         addresses = tuple(interface_addresses())
         for family, facts in self._facts.items():
             if facts.local_addresses != addresses:
-                self._facts[family] = Facts(
-                    addresses, facts.tcp_be_liberal, facts.random_fully, facts.nfacct, facts.comments
-                )
+                self._facts[family] = replace(facts, local_addresses=addresses)
                 self._families[family].configure(self._settings(family), self._options, "addresses")
 
     def _on_node(self, node: Node | None) -> None:
@@ -511,6 +534,12 @@ class Daemon:
             return
         for proxy in self._families.values():
             proxy.release_after(NODE_PATIENCE)
+
+
+def _known(features: Features) -> dict[str, Any]:
+    """Return the fields of Facts that tell of features."""
+    missing = frozenset(features.missing) - {"nfacct", "comment"}
+    return {"nfacct": features.has("nfacct"), "comments": features.has("comment"), "missing": missing}
 
 
 class _Services:

@@ -54,6 +54,7 @@ class FamilyProxy:
         on_problem: Callable[[Problem], None],
         on_crash: Callable[[BaseException], None],
         refresh: Callable[[], None],
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         self.family = family
         self._backend = backend
@@ -83,6 +84,7 @@ class FamilyProxy:
             look=lambda: watch.look(family),
             damper=Damper(options.iptables.sync_period),
             on_adopt=self._adopt,
+            on_refused=on_refused,
         )
         self._loop = SyncLoop(
             self.engine,
@@ -137,6 +139,11 @@ class FamilyProxy:
     def verify(self) -> None:
         """Compare the rules with the kernel's soon: somebody else may have written there. Any thread may call it."""
         self._ask("drift", verify=True)
+
+    @property
+    def backend(self) -> Backend:
+        """The iptables that is used."""
+        return self._backend
 
     # -- inside
 

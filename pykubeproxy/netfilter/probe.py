@@ -59,10 +59,11 @@ class Features:
 def probe(backend: Backend, runner: Runner, standing: Iterable[str], wanted: Iterable[str] = FEATURES) -> Features:
     """Try the features that no standing rule already shows to work. ``standing`` are chain texts.
 
-    All are tried in one restore; only if that fails, one by one.
+    All are tried in one restore; only if that fails, one by one, and what fails twice, though a trial of nothing
+    works, is missing: a program that fails for a moment says nothing about the kernel.
 
     Raises:
-        LockBusyError: nothing can be told now.
+        LockBusyError, NetfilterError: nothing can be told now.
         EnvironmentProblem: no rights, no program, or no lock file.
 
     """
@@ -72,6 +73,11 @@ def probe(backend: Backend, runner: Runner, standing: Iterable[str], wanted: Ite
         return Features({})
     missing = {}
     for name in names:
+        if not _works(backend, runner, [name]):
+            continue
+        refused = _works(backend, runner, [])
+        if refused:
+            raise NetfilterError(f"what the kernel can do cannot be found out: {refused}")
         complaint = _works(backend, runner, [name])
         if complaint:
             missing[name] = complaint

@@ -1,5 +1,7 @@
 """The rules that stand whatever the services are: jumps, masquerading, forwarding, the localnet guard.
 
+Where the kernel lacks a match they do without it as far as that keeps their meaning; what cannot be said is left out.
+
 Texts are kube-proxy's (pkg/proxy/iptables/proxier.go, iptablesJumpChains and syncProxyRules) in iptables-save's words.
 """
 
@@ -60,8 +62,10 @@ def ensured_rules(settings: RuleSettings) -> tuple[Ensured, ...]:
     rules = []
     for table, chain, builtin, text, match in _JUMPS:
         note = comment(text, settings) if text else ""
-        rules.append(Ensured(table, builtin, f"{match}{note}-j {chain}"))
-    if settings.family == "IPv4" and settings.localhost_nodeports:
+        # Looking at new connections only spares work; what the chains behind it do does not depend on it.
+        asked = "" if "conntrack" in settings.missing else match
+        rules.append(Ensured(table, builtin, f"{asked}{note}-j {chain}"))
+    if settings.family == "IPv4" and settings.localhost_nodeports and "conntrack" not in settings.missing:
         note = comment("block incoming localnet connections", settings)
         rules.append(Ensured(FILTER, FIREWALL, GUARD.format(comment=note), at_top=False))
     return tuple(rules)
@@ -80,12 +84,11 @@ def static_chains(settings: RuleSettings) -> dict[str, dict[str, str]]:
     """Return the chains of ours that do not depend on services, as texts by table and name."""
     mark = settings.mark
     accounting = f"-m nfacct --nfacct-name  {INVALID_COUNTER} " if settings.nfacct else ""
-    forward = [
-        f"{comment('kubernetes forwarding rules', settings)}-m mark --mark {mark}/{mark} -j ACCEPT",
-        comment("kubernetes forwarding conntrack rule", settings)
-        + "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-    ]
-    if not settings.tcp_be_liberal:
+    forward = [f"{comment('kubernetes forwarding rules', settings)}-m mark --mark {mark}/{mark} -j ACCEPT"]
+    if "conntrack" not in settings.missing:
+        note = comment("kubernetes forwarding conntrack rule", settings)
+        forward.append(f"{note}-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+    if not settings.tcp_be_liberal and "conntrack" not in settings.missing:
         forward.insert(0, f"-m conntrack --ctstate INVALID {accounting}-j DROP")
     masquerade = comment("kubernetes service traffic requiring SNAT", settings) + "-j MASQUERADE"
     postrouting = [
@@ -108,6 +111,8 @@ def nodeport_jumps(settings: RuleSettings) -> tuple[str, ...]:
     """Return the rules that end KUBE-SERVICES in nat: the way to the node ports."""
     note = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain", settings)
     if settings.nodeport_addresses is None:
+        if "addrtype" in settings.missing:
+            return ()
         excluded = ""
         if settings.family == "IPv6":
             excluded = "! -d ::1/128 "

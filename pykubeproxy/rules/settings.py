@@ -48,6 +48,8 @@ class RuleSettings:
     """MASQUERADE --random-fully (iptables 1.6.2)."""
     comments: bool = True
     """Whether the kernel has the comment match."""
+    missing: frozenset[str] = frozenset()
+    """Other matches that the kernel lacks: a service that cannot be written without one is left out."""
     nfacct: bool = False
     """Whether rules may carry the nfacct match: the kernel has it and both objects exist."""
     uses_external_ips: bool = True

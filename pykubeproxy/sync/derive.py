@@ -25,6 +25,8 @@ class Facts:
     random_fully: bool = True
     nfacct: bool = False
     comments: bool = True
+    missing: frozenset[str] = frozenset()
+    """Other matches that the kernel lacks."""
 
 
 def rule_settings(family: Family, options: Options, node_name: str, node: Node | None, facts: Facts) -> RuleSettings:
@@ -50,6 +52,7 @@ def rule_settings(family: Family, options: Options, node_name: str, node: Node |
         tcp_be_liberal=facts.tcp_be_liberal,
         random_fully=facts.random_fully,
         comments=facts.comments,
+        missing=facts.missing,
         nfacct=facts.nfacct,
         uses_external_ips=gates.get("AllowServiceExternalIPs", True),
         uses_node_hints=gates.get("PreferSameTrafficDistribution", True),

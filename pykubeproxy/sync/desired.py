@@ -11,7 +11,8 @@ is found chain by chain. Not thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -21,7 +22,16 @@ from pykubeproxy.model.state import ClusterState
 from pykubeproxy.model.topology import categorize, is_local
 from pykubeproxy.rules.base import ensured_rules, nodeport_jumps, static_chains
 from pykubeproxy.rules.dispatch import Dispatch, FlatDispatch, Rank, TreeDispatch
-from pykubeproxy.rules.names import EXTERNAL_SERVICES, FILTER, FIREWALL, NAT, NODEPORTS, PROXY_FIREWALL, SERVICES
+from pykubeproxy.rules.names import (
+    EXTERNAL_SERVICES,
+    FILTER,
+    FIREWALL,
+    NAT,
+    NODEPORTS,
+    PROXY_FIREWALL,
+    SERVICES,
+    TABLES,
+)
 from pykubeproxy.rules.ruleset import Ruleset, chain_text
 from pykubeproxy.rules.service import Portal, PortRules, render
 from pykubeproxy.rules.settings import LARGE_CLUSTER_ENDPOINTS, RuleSettings
@@ -40,6 +50,10 @@ _SHARED: tuple[Chain, ...] = (
     (FILTER, PROXY_FIREWALL),
     (FILTER, NODEPORTS),
 )
+
+
+_MATCH = re.compile(r" -m (\w+) ")
+_QUOTED = re.compile(r'"[^"]*"')
 
 
 class _Contribution(msgspec.Struct, gc=False):
@@ -73,6 +87,7 @@ class Desired:
         self.udp_changes = 0
         """Counts renderings of UDP service ports: a change means that conntrack is worth a look."""
         self._findings = Findings(settings)
+        self._left_out: dict[ServiceKey, str] = {}
         self._endpoints = 0
         self._portals = 0
         self._lines: tuple[dict[Rank, tuple[str, ...]], ...] = tuple({} for _ in _SHARED)
@@ -140,31 +155,47 @@ class Desired:
         """Return the rendered ports of a service."""
         return self._ports_of.get(key, ())
 
-    def service_of_rule(self, rule: str) -> ServiceKey | None:
-        """Return the service that contributed a rule (text behind ``-A CHAIN ``) to a shared chain."""
-        if not rule:
-            return None
-        for name, contribution in self._contributions.items():
-            if any(portal.rule == rule for portal in contribution.portals):
-                return name.key
-            if any(rule in lines.get(contribution.rank, ()) for lines in self._lines):
-                return name.key
-        return None
+    def lines_of(self, key: ServiceKey) -> dict[str, list[str]]:
+        """Return what a service contributed to shared chains, as rules behind ``-A CHAIN `` by table."""
+        found: dict[str, list[str]] = {table: [] for table in TABLES}
+        for name in self._ports_of.get(key, ()):
+            contribution = self._contributions[name]
+            found[NAT] += [portal.rule for portal in contribution.portals]
+            for (table, _), lines in zip(_SHARED, self._lines, strict=True):
+                found[table] += lines.get(contribution.rank, ())
+        return found
+
+    def contributors(self, rules: Container[str]) -> list[ServiceKey]:
+        """Return the services that contributed one of these rules (texts behind ``-A CHAIN ``) to a shared chain."""
+        return [
+            key
+            for key in self._ports_of
+            if any(rule in rules for lines in self.lines_of(key).values() for rule in lines)
+        ]
+
+    @property
+    def left_out(self) -> dict[ServiceKey, str]:
+        """The services that need a match which this kernel lacks, and which one: they contribute nothing."""
+        return self._left_out
 
     # -- inside
 
     def _put_service(
         self, key: ServiceKey, ports: tuple[ServicePort, ...], endpoints: dict[ServicePortName, tuple[Endpoint, ...]]
     ) -> None:
+        rendered = [(port, own := endpoints.get(port.id, ()), self._rules_of(port, own)) for port in ports]
+        lacking = next((match for _, _, rules in rendered if (match := self._lacks(rules))), "")
+        if lacking:
+            self._left_out[key] = lacking
+            ports, rendered = (), []
+        else:
+            self._left_out.pop(key, None)
         names = tuple(port.id for port in ports)
         for name in self._ports_of.get(key, ()):
             if name not in names:
                 self._exchange(name, None, None)
                 self.udp_changes += name.protocol == "UDP"
-        for port in ports:
-            own = endpoints.get(port.id, ())
-            sorted_out = categorize(own, port, self.settings.here, node_hints=self.settings.uses_node_hints)
-            rules = render(port, sorted_out, self.settings, endpoint_comments=not self.is_large)
+        for port, own, rules in rendered:
             contribution = _Contribution(
                 Rank(port.created, port.id),
                 tuple(rules.chains),
@@ -187,6 +218,19 @@ class Desired:
             self._ports_of[key] = names
         else:
             self._ports_of.pop(key, None)
+
+    def _rules_of(self, port: ServicePort, own: tuple[Endpoint, ...]) -> PortRules:
+        sorted_out = categorize(own, port, self.settings.here, node_hints=self.settings.uses_node_hints)
+        return render(port, sorted_out, self.settings, endpoint_comments=not self.is_large)
+
+    def _lacks(self, rules: PortRules) -> str:
+        """Return the first match that these rules need and the kernel lacks, or ""."""
+        if not self.settings.missing:
+            return ""
+        lines = [*rules.chains.values(), *(portal.rule for portal in rules.portals), *rules.nodeports]
+        lines += [*rules.filter_services, *rules.filter_external, *rules.filter_firewall, *rules.filter_nodeports]
+        needed = {match for line in lines for match in _MATCH.findall(f" {_QUOTED.sub('', line)}")}
+        return min(needed & self.settings.missing, default="")
 
     def _exchange(self, name: ServicePortName, new: _Contribution | None, rules: PortRules | None) -> None:
         old = self._contributions.pop(name, None)

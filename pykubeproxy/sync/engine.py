@@ -42,7 +42,7 @@ from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.read import Reader, Reading
 from pykubeproxy.netfilter.restore import around, restore
 from pykubeproxy.netfilter.suspects import EVERYTHING, NOTHING, Look, suspects
-from pykubeproxy.rules.names import MARK_MASQ, NAT, TABLES
+from pykubeproxy.rules.names import NAT, TABLES
 from pykubeproxy.rules.ruleset import Ensured, Ruleset, same_chain
 from pykubeproxy.rules.settings import RuleSettings
 from pykubeproxy.serving.metrics import Metrics
@@ -50,6 +50,7 @@ from pykubeproxy.sync import drift
 from pykubeproxy.sync.desired import Chain, Desired
 from pykubeproxy.sync.diff import difference
 from pykubeproxy.sync.drift import Damper, Place
+from pykubeproxy.sync.isolation import CommonCauseError, Search
 from pykubeproxy.sync.patience import Patience
 from pykubeproxy.sync.plan import Plan, Section, Step, make_plan
 
@@ -96,6 +97,10 @@ class Outcome:
     verify_in: float | None = None
     """Seconds until a verification is due ahead of the sync period."""
     triggers: list[float] = field(default_factory=list)
+    refused: dict[ServiceKey, str] = field(default_factory=dict)
+    """Services found to be refused in this sync."""
+    unexplained: int = 0
+    """Refusals in this sync for which no service could be blamed."""
     seconds: float = 0.0
 
     def count(self, step: Step, size: int) -> None:
@@ -126,11 +131,13 @@ class Engine:
         wall_clock: Callable[[], float] = time.time,
         batch: int | None = NFT_BATCH,
         on_adopt: Callable[[Ruleset], None] = lambda _: None,
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         """Make an engine that has not looked at the kernel yet.
 
         ``look`` tells what others may have changed in the kernel's tables since it was last asked. ``batch`` is used
-        on nft only. ``on_adopt`` is shown what stood before the first write.
+        on nft only. ``on_adopt`` is shown what stood before the first write. ``on_refused`` is called (seldom) when the
+        kernel refuses something, before any service is blamed: it may look what the kernel can do, and ``configure``.
         """
         self.state = state
         self.family = state.family
@@ -146,6 +153,8 @@ class Engine:
         self._wall_clock = wall_clock
         self._batch = batch if backend.kind == "nft" else None
         self._on_adopt = on_adopt
+        self._on_refused = on_refused
+        self._probe_at = float("-inf")
         self._lock = threading.Lock()
         self._settings = settings
         self._dispatch = dispatch
@@ -162,6 +171,8 @@ class Engine:
         self._touched: set[Chain] = set()
         self._triggers: list[float] = []
         self._quarantine: dict[ServiceKey, str] = {}
+        self._left_out: dict[ServiceKey, str] = {}
+        """The services that were told to be left out, and why each."""
         self._unequal: dict[Chain, tuple[str, str]] = {}
         self._alias: dict[Ensured, str] = {}
         self._undeletable: Patience[Chain] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
@@ -193,8 +204,10 @@ class Engine:
 
     @property
     def quarantined(self) -> dict[ServiceKey, str]:
-        """The services that are left out, and what the kernel said of each."""
-        return dict(self._quarantine)
+        """The services that are left out, and why each."""
+        wanted = self._wanted
+        lacking = {} if wanted is None else dict(wanted.left_out)
+        return {key: f"the kernel lacks the match {match}" for key, match in lacking.items()} | self._quarantine
 
     def sync(self, reason: str = "", *, verify: bool = False) -> Outcome | None:
         """Bring the kernel to what is wanted; return what was done, or None before both lists are in.
@@ -210,14 +223,19 @@ class Engine:
             return None
         started = self._clock()
         outcome = Outcome(reason)
-        wanted, outcome.is_full = self._render()
         try:
-            self._converge(wanted, outcome, verify=verify)
+            while True:
+                wanted, is_full = self._render()
+                outcome.is_full = outcome.is_full or is_full
+                self._converge(wanted, outcome, verify=verify)
+                if not self._is_outdated(wanted):
+                    break
         except LockBusyError:
             self._metrics.lock_waits_total.labels(ip_family=self.family).inc()
             raise
         finally:
             outcome.seconds = self._clock() - started
+            self._tell_left_out()
         self._done(wanted, outcome)
         return outcome
 
@@ -262,7 +280,10 @@ class Engine:
     def _converge(self, wanted: Desired, outcome: Outcome, *, verify: bool) -> None:
         self._check_ensured = self._check_ensured or outcome.is_full
         self._touched.update(self._undeletable.due(self._clock()))
-        for _ in range(ROUNDS):
+        left = ROUNDS
+        while left > 0:
+            left -= 1
+            blamed = len(outcome.refused)
             if self._standing is not None and verify:
                 verify = False
                 self._find_drift(wanted, outcome)
@@ -273,8 +294,13 @@ class Engine:
                 if not self.has_synced:
                     self._on_adopt(standing)
                 outcome.is_full = self._check_ensured = True
-            touched = None if adopted else self._touched
-            found = difference(standing, wanted.ruleset, touched, ensured=self._check_ensured)
+                # Marked, not only compared: a busy lock must not let it be forgotten.
+                self._touched.update(
+                    (table, chain)
+                    for table in TABLES
+                    for chain in {**standing.chains[table], **wanted.ruleset.chains[table]}
+                )
+            found = difference(standing, wanted.ruleset, self._touched, ensured=self._check_ensured)
             found = replace(found, ensure=tuple(rule for rule in found.ensure if not self.damper.holds(rule)))
             plan = make_plan(found, wanted.owner.get, batch=self._batch)
             if not plan:
@@ -283,6 +309,9 @@ class Engine:
                 if adopted or self._check_ensured:
                     self._read_back(found.write, found.ensure)
                 break
+            if self._is_outdated(wanted):
+                return
+            left += len(outcome.refused) - blamed
         else:
             raise NetfilterError(f"the rules did not settle in {ROUNDS} rounds; trying again later")
         self._touched.clear()
@@ -393,12 +422,13 @@ class Engine:
                 self._standing = None
                 applied = step.without_deletes()
                 if step.deletes and self._tolerates(applied, outcome):
-                    self._keep_undeletable(step)
-                    self._standing = standing
                     _note(standing, applied)
+                    for section in step.sections:
+                        self._delete(section.table, section.delete, standing, outcome)
+                    self._standing = standing
                     continue
                 if is_fresh:
-                    self._isolate(applied, wanted, refused, outcome)
+                    self._isolate(applied, standing, wanted, refused, outcome)
                 return False
             except NetfilterError as exc:
                 if not isinstance(exc, LockBusyError):
@@ -439,69 +469,75 @@ class Engine:
             return False
         return True
 
-    def _keep_undeletable(self, step: Step) -> None:
-        """Remember and name the chains that could not be deleted: a rule that is not ours refers to one of them."""
-        for section in step.sections:
-            for chain in section.delete:
-                is_new = (section.table, chain) not in self._undeletable
-                self._undeletable.refused((section.table, chain), self._clock())
-                if is_new:
-                    log.warning(
-                        "chain_not_deleted", family=self.family, table=section.table, chain=chain,
-                        why="a rule that is not ours refers to a chain of this input; emptied, tried again later",
-                    )  # fmt: skip
+    def _delete(self, table: str, chains: tuple[str, ...], standing: Ruleset, outcome: Outcome) -> None:
+        """Delete chains that have been emptied, by halves, so that those are found that cannot be deleted."""
+        if not chains:
+            return
+        step = Step("sweep", (Section(table, delete=chains),))
+        try:
+            self._restore(step, outcome)
+        except RestoreError:
+            if len(chains) > 1:
+                middle = len(chains) // 2
+                self._delete(table, chains[:middle], standing, outcome)
+                self._delete(table, chains[middle:], standing, outcome)
+                return
+            is_new = (table, chains[0]) not in self._undeletable
+            self._undeletable.refused((table, chains[0]), self._clock())
+            if is_new:
+                log.warning(
+                    "chain_not_deleted", family=self.family, table=table, chain=chains[0],
+                    why="a rule that is not ours refers to it; emptied, tried again later",
+                )  # fmt: skip
+        else:
+            _note(standing, step)
 
-    def _isolate(self, step: Step, wanted: Desired, refused: RestoreError, outcome: Outcome) -> None:
-        """Find the services whose rules the kernel refuses and leave them out."""
-        culprits = self._culprits(step, wanted, refused, outcome)
-        if len(culprits) > MANY_CULPRITS:
-            raise NetfilterError(
-                f"{len(culprits)} services are refused, so the cause is not one of them: {refused}"
-            ) from refused
+    def _isolate(self, step: Step, standing: Ruleset, wanted: Desired, refused: RestoreError, outcome: Outcome) -> None:
+        """Find the services whose rules the kernel refuses and leave them out.
+
+        Raises:
+            RestoreError: the step was refused before as well, and no service can be blamed.
+            CommonCauseError: too much is refused. What LockBusyError, EnvironmentProblem mean, see restore.
+
+        """
+        now = self._clock()
+        if now >= self._probe_at:
+            self._probe_at = now + FIRST_PAUSE
+            self._on_refused()
+            if self._is_outdated(wanted):
+                return
+        most = MANY_CULPRITS - len(outcome.refused)
+        search = Search(standing, wanted, lambda trial: self._restore(trial, outcome), self._batch, most)
+        try:
+            culprits = search.run(step)
+        except CommonCauseError:
+            self._take_back(list(outcome.refused), wanted)
+            raise
         if not culprits:
-            raise refused
+            outcome.unexplained += 1
+            if outcome.unexplained > 1:
+                raise refused
+            return
+        outcome.refused.update(culprits)
         for key, why in culprits.items():
             self._quarantine[key] = why
-            self._refusals.refused(key, self._clock())
-            message = f"left out in {self.family}, the kernel refuses its rules: {why}"
-            log.error("service_quarantined", family=self.family, service=str(key), error=why)
-            self._reporter.service(key, "RulesRefused", message)
-        self._metrics.quarantined_services.labels(ip_family=self.family).set(len(self._quarantine))
+            self._refusals.refused(key, now)
         with self.state.lock:
             wanted.update(self.state, list(culprits), without=frozenset(self._quarantine))
         self._touched.update(wanted.take_changed())
 
-    def _culprits(self, step: Step, wanted: Desired, refused: RestoreError, outcome: Outcome) -> dict[ServiceKey, str]:
-        """Return the refused services: those whose own chains fail alone, else the owner of the line that was named."""
-        groups: dict[ServiceKey, list[tuple[str, str]]] = {}
-        base: tuple[tuple[str, str], ...] = ()
-        """What a service's chains refer to besides each other, if it may be missing as well."""
-        for section in step.sections:
-            if section.table == NAT:
-                for chain, text in section.chains:
-                    owner = wanted.owner.get(chain)
-                    if owner is not None:
-                        groups.setdefault(owner.key, []).append((chain, text))
-                    elif chain == MARK_MASQ:
-                        base = ((chain, text),)
-        culprits: dict[ServiceKey, str] = {}
-        waiting = [sorted(groups)] if groups else []
-        while waiting and len(culprits) <= MANY_CULPRITS:
-            keys = waiting.pop()
-            chains = tuple(chain for key in keys for chain in groups[key])
-            try:
-                self._restore(Step("stage", (Section(NAT, base + chains),)), outcome)
-            except RestoreError as exc:
-                if len(keys) == 1:
-                    culprits[keys[0]] = exc.stderr or str(exc)
-                else:
-                    middle = len(keys) // 2
-                    waiting += [keys[middle:], keys[:middle]]
-        if not culprits:
-            key = wanted.service_of_rule(_refused_rule(refused))
-            if key is not None:
-                culprits[key] = refused.stderr or str(refused)
-        return culprits
+    def _take_back(self, keys: list[ServiceKey], wanted: Desired) -> None:
+        """Blame these services no more."""
+        for key in keys:
+            self._quarantine.pop(key, None)
+            self._refusals.forget(key)
+        with self.state.lock:
+            wanted.update(self.state, keys, without=frozenset(self._quarantine))
+        self._touched.update(wanted.take_changed())
+
+    def _is_outdated(self, wanted: Desired) -> bool:
+        with self._lock:
+            return self._wanted is not wanted
 
     def _read_back(
         self,
@@ -563,6 +599,19 @@ class Engine:
         self._told = frozenset(problems)
         self._metrics.source_ranges_open.labels(ip_family=self.family).set(wanted.open_ranges)
 
+    def _tell_left_out(self) -> None:
+        """Tell which services are left out, each once for as long as it lasts for the same reason."""
+        now = self.quarantined
+        self._metrics.quarantined_services.labels(ip_family=self.family).set(len(now))
+        for key, why in now.items():
+            if self._left_out.get(key) != why:
+                log.error("service_left_out", family=self.family, service=str(key), why=why)
+                self._reporter.service(key, "RulesRefused", f"left out in {self.family}: {why}")
+        for key in self._left_out:
+            if key not in now:
+                log.info("service_taken_in", family=self.family, service=str(key))
+        self._left_out = now
+
     def _done(self, wanted: Desired, outcome: Outcome) -> None:
         self.has_synced = True
         self._tell(wanted)
@@ -587,7 +636,6 @@ class Engine:
             if 0 <= now - trigger < 86400:
                 metrics.network_programming_duration_seconds.labels(ip_family=family).observe(now - trigger)
         metrics.sync_proxy_rules_last_timestamp_seconds.labels(ip_family=family).set(now)
-        metrics.quarantined_services.labels(ip_family=family).set(len(self._quarantine))
         metrics.service_dispatch_tree.labels(ip_family=family).set(int(wanted.uses_tree))
         for table, count in outcome.written.items():
             metrics.chains_written_total.labels(ip_family=family, table=table).inc(count)
@@ -633,15 +681,6 @@ def _note(standing: Ruleset, step: Step) -> None:
             kept = list(standing.ensured)
             kept.remove(next(r for r in kept if (r.table, r.chain, r.rule) == (rule.table, rule.chain, rule.rule)))
             standing.ensured = tuple(kept)
-
-
-def _refused_rule(refused: RestoreError) -> str:
-    """Return the rule that was named as refused, behind ``-A CHAIN ``; "" when none was."""
-    lines = refused.document.splitlines()
-    if refused.line is None or not 0 < refused.line <= len(lines):
-        return ""
-    words = lines[refused.line - 1].split(" ", 2)
-    return words[2] if len(words) == 3 and words[0] == "-A" else ""
 
 
 def _first_difference(ours: str, theirs: str) -> tuple[str, str]:

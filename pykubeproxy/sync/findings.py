@@ -100,7 +100,7 @@ class Findings:
             yield Problem("Service", *rank.id.key, _field(self._ports[rank], claim), message, CONFLICT)
 
     def _open_problem(self, name: ServicePortName, port: ServicePort) -> Problem:
-        addresses = ", ".join(port.load_balancer_ips)
+        addresses = ", ".join(dict.fromkeys(port.load_balancer_ips))
         return Problem(
             "Service",
             *name.key,
