@@ -58,7 +58,8 @@ def test_the_configuration_of_kubeadm_is_enough():
 def test_a_read_only_sysctl_is_one_warning_and_no_failure():
     """R016 (kind#2240, LXC, rootless)."""
     with bare() as it:
-        script = f"mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && {sys.executable} -m pykubeproxy --init-only"
+        remount = "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys"
+        script = f"{remount} && {sys.executable} -m pykubeproxy --init-only"
         done = it.run("unshare", "-m", "sh", "-c", script, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("sysctls not set") + done.stdout.count("sysctls not set") == 1

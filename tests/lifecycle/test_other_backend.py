@@ -1,4 +1,4 @@
-"""Rules of ours or of kube-proxy in the other iptables backend are taken over: written here first, removed there then."""
+"""Rules in the other iptables backend, ours or kube-proxy's, are taken over: first written here, then removed there."""
 
 import signal
 

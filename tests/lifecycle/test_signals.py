@@ -14,7 +14,8 @@ _COUNTERS = re.compile(r"\[\d+:\d+\]|^#.*", re.MULTILINE)
 
 
 def rules(it):
-    return [_COUNTERS.sub("", it.save(family, table)) for family in ("IPv4", "IPv6") for table in ("nat", "filter", "mangle")]  # fmt: skip
+    places = [(family, table) for family in ("IPv4", "IPv6") for table in ("nat", "filter", "mangle")]
+    return [_COUNTERS.sub("", it.save(family, table)) for family, table in places]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
