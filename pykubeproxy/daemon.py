@@ -159,6 +159,7 @@ class Daemon:
         self._node_name = node_name
         self._runner = runner or SubprocessRunner()
         self._ending: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
+        self._is_waiting = False
         self._node: Node | None = None
         self._facts: dict[Family, Facts] = {}
         self._probed_at: dict[Family, float] = {}
@@ -177,11 +178,11 @@ class Daemon:
             set_oom_score_adj(options.oom_score_adj)
         client = None if options.manifests else _connect(options)
         with contextlib.ExitStack() as stack:
+            self._catch_signals(stack)
             stack.enter_context(only_one())
             backends = self._backends()
             self._metrics = Metrics(families=list(backends), build=BuildInfo(version=__version__))
             init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
-            self._catch_signals(stack)
             self._http.start()
             stack.callback(self._http.stop)
             self._start_events(client, stack)
@@ -500,9 +501,11 @@ class Daemon:
     # -- end
 
     def _catch_signals(self, stack: contextlib.ExitStack) -> None:
-        def end(number: int, _frame: object) -> None:
+        def end(_number: int, _frame: object) -> None:
+            if not self._is_waiting:
+                # This thread is in the middle of starting, perhaps in a program that hangs; nothing needs an order yet.
+                os._exit(0)
             self._ending.put(0)
-            del number
 
         for number in (signal.SIGTERM, signal.SIGINT):
             old = signal.signal(number, end)
@@ -510,6 +513,7 @@ class Daemon:
 
     def _wait(self) -> int:
         """Wait for a signal, a crash, or a decision to restart."""
+        self._is_waiting = True
         limit = time.monotonic() + POD_CIDR_PATIENCE if self._options.detect_local_mode == "NodeCIDR" else None
         while True:
             try:
