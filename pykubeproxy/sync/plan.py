@@ -214,8 +214,10 @@ def _filter_sections(difference: Difference) -> tuple[Section, Section]:
             first.append((chain, wanted))
             continue
         known = set(old)
-        if any(line not in known for line in new):
-            first.append((chain, wanted + "".join(going)))
+        coming = [line for line in new if line not in known]
+        if coming:
+            # The old answer stays in front until nat has changed: a refusal must not become silence in between.
+            first.append((chain, standing + "".join(coming)))
         last.append((chain, wanted))
     whole = _section(difference, FILTER)
     before = Section(FILTER, tuple(first), whole.create, whole.ensured)

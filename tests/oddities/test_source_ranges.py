@@ -94,8 +94,10 @@ def test_ranges_of_the_other_family_leave_the_address_open_with_an_event_and_a_m
         (
             "default/web",
             "SourceRangesOpen",
-            "spec.loadBalancerSourceRanges: holds no IPv4 range, so 203.0.113.9 is open to everyone; "
-            "--strict-source-ranges closes it",
+            (
+                "spec.loadBalancerSourceRanges: holds no IPv4 range, so 203.0.113.9 is open to everyone; "
+                "--strict-source-ranges closes it"
+            ),
         )
     ]
 

@@ -1,0 +1,15 @@
+"""Hypothesis profiles: HYPOTHESIS_PROFILE=long with --timeout=7200 asks twenty times more than `make test` does."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_COMMON = {
+    # Real kernels and two busy cores: time says nothing here.
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+settings.register_profile("default", max_examples=100, **_COMMON)
+settings.register_profile("long", max_examples=2000, **_COMMON)
+settings.register_profile("quick", max_examples=10, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
