@@ -103,6 +103,8 @@ class LegacyWatch:
         """When the first writer came that has not been told yet."""
         self._last_at = 0.0
         self._glanced_at = 0.0
+        self._wants_glance = False
+        """Whether a writer came since the last glance."""
         self._can_glance = True
         self._stopped = False
         self._lock_events = _LockEvents(path or lock_file())
@@ -210,6 +212,8 @@ class LegacyWatch:
         dues = []
         if self._first_at is not None:
             dues.append(self._told_at())
+        if self._wants_glance and self._can_glance:
+            dues.append(self._glanced_at + GLANCES)
         if self._is_unsettled():
             dues.append(self._wrote_at + SETTLING)
         return min(dues) - now if dues else None
@@ -238,9 +242,9 @@ class LegacyWatch:
         """Tell at once of what is plainly missing after a stranger has written."""
         with self._mutex:
             now = self._clock()
-            if self._first_at is None or not self._can_glance or self._ours or now < self._glanced_at + GLANCES:
+            if not self._wants_glance or not self._can_glance or self._ours or now < self._glanced_at + GLANCES:
                 return
-            self._glanced_at = now
+            self._glanced_at, self._wants_glance = now, False
         for family in self._families:
             try:
                 missing = legacy.missing(family)
@@ -292,6 +296,7 @@ class LegacyWatch:
         """Note that a stranger let go of the lock."""
         self._unseen.update(self._families)
         self._last_at = self._clock()
+        self._wants_glance = True
         if self._first_at is None:
             self._first_at = self._last_at
 

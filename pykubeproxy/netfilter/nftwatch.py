@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import socket
 import struct
@@ -89,8 +90,8 @@ class NftWatch:
         """Process id of each running child of ours -> whether a commit from that port was seen."""
         self._high_port = False
         """Whether a commit that concerns us came from a high port while a child of ours ran."""
-        self._echoes_flags = False
-        """Whether this kernel repeats the writer's flags (5.15 on); only then is a rename told from a creation."""
+        self._echoes_flags = _kernel() >= (5, 15)
+        """Whether this kernel repeats the writer's flags (some older ones do too): a rename is told by lacking them."""
         self._generation: int | None = None
         self._sequence = 0
         self._answer: int | None = None
@@ -187,6 +188,7 @@ class NftWatch:
 
     def _is_complete(self) -> bool:
         """Read what is queued; tell whether every commit up to now has been seen."""
+        self._drain()  # or there may be no room for the answer
         current = self._current_generation()
         if current is not None:
             # A commit is numbered before its messages are queued: give it the time to do so.
@@ -293,6 +295,10 @@ class NftWatch:
             return
         if self._ours and port >= _AUTOMATIC:
             self._high_port = True
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def _text(raw: bytes | bytearray) -> str:
