@@ -9,8 +9,11 @@ from __future__ import annotations
 import gzip
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
-from e2e.apiserver import discovery, status
+import msgspec
+
+from e2e.apiserver import discovery, status, tables
 from e2e.apiserver.reading import Reader
 from e2e.apiserver.requests import Answer, NeedsVersion, Request, Target
 from e2e.apiserver.resources import Resource
@@ -61,7 +64,25 @@ class Api:
             do = (self._on_object if target.name else self._on_collection)[target.verb]
         except KeyError:
             raise status.method_not_allowed() from None
-        return do(request, target, target.resource)
+        reply = do(request, target, target.resource)
+        if tables.ACCEPT in accepted:
+            return self._as_table(reply, target.resource)
+        return reply
+
+    def _as_table(self, reply: Reply, resource: Resource) -> Reply:
+        if isinstance(reply, WatchOptions):
+            return replace(reply, is_table=True)
+        if isinstance(reply, NeedsVersion):
+            return reply
+        value = msgspec.json.decode(reply.body)
+        if value.get("kind") not in {resource.kind, f"{resource.kind}List"}:
+            return reply
+        is_list = "items" in value
+        objects = value.get("items", [value])
+        meta = value["metadata"] if is_list else {"resourceVersion": value["metadata"]["resourceVersion"]}
+        rows = [resource.stored(obj) for obj in objects]
+        shown = tables.table(resource.name, rows, meta, self.store.clock.wall())
+        return replace(reply, body=msgspec.json.encode(shown) + b"\n")
 
     def compressed(self, body: bytes) -> bytes:
         """Return ``body`` gzipped; the last one is remembered, since many clients ask for the same list."""

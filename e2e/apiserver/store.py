@@ -87,7 +87,7 @@ class Store:
     def __init__(
         self, clock: Clock | None = None, *, capacity: int = 50_000, new_uid: Callable[[], str] | None = None
     ) -> None:
-        self._clock = clock or RealClock()
+        self.clock = clock or RealClock()
         self._capacity = capacity
         self._new_uid = new_uid or (lambda: str(uuid.uuid4()))
         self._lock = threading.RLock()
@@ -284,7 +284,7 @@ class Store:
         meta["creationTimestamp"] = (
             old["metadata"].get("creationTimestamp")
             or given.get("creationTimestamp")
-            or self._clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+            or self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         )
         meta.update({key: part for key, part in given.items() if key not in meta and part not in (None, {}, [])})
         meta.pop("selfLink", None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from e2e.apiserver import status
+from e2e.apiserver import status, tables
 from e2e.apiserver.resources import Resource
 from e2e.apiserver.selectors import EVERYTHING, Selector
 from e2e.apiserver.store import Change, Entry, Store, shown
@@ -30,6 +30,7 @@ class WatchOptions:
     wants_bookmarks: bool = False
     wants_end_of_initial: bool = False
     timeout: float = 1800.0
+    is_table: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Watch:
         self._place: int | None = None
         self._is_at = options.since or 0
         self._began_at = 0
+        self._has_columns = False
 
     def step(self, now: float) -> Step:
         """Return what is due at ``now``."""
@@ -93,7 +95,7 @@ class Watch:
             meta["annotations"] = {"k8s.io/initial-events-end": "true"}
         resource = self.options.resource
         empty = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta, **resource.empty}
-        return line("BOOKMARK", msgspec.json.encode(empty))
+        return line("BOOKMARK", self._row(empty, meta) if self.options.is_table else msgspec.json.encode(empty))
 
     def _bookmark_after(self, now: float) -> float:
         before_end = self._ends_at - BOOKMARK_BEFORE_END
@@ -114,7 +116,7 @@ class Watch:
             if options.since is None:
                 version, entries = self._store.entries(options.resource)
                 self._is_at = version
-                lines = [line("ADDED", shown(options.resource, entry)) for entry in entries if self._is_meant(entry)]
+                lines = [self._line("ADDED", entry) for entry in entries if self._is_meant(entry)]
                 if options.wants_end_of_initial and options.wants_bookmarks:
                     lines.append(self.bookmark(ends_initial=True))
             else:
@@ -144,10 +146,24 @@ class Watch:
         before = change.before if change.before is not None and self._is_meant(change.before) else None
         after = change.after if change.after is not None and self._is_meant(change.after) else None
         if after is not None:
-            return line("ADDED" if before is None else "MODIFIED", shown(self.options.resource, after))
+            return self._line("ADDED" if before is None else "MODIFIED", after)
         if before is not None:
-            return line("DELETED", shown(self.options.resource, before.at(change.version)))
+            return self._line("DELETED", before.at(change.version))
         return None
+
+    def _line(self, kind: str, entry: Entry) -> Line:
+        if self.options.is_table:
+            return line(kind, self._row(entry.value(), {"resourceVersion": str(entry.version)}))
+        return line(kind, shown(self.options.resource, entry))
+
+    def _row(self, obj: dict[str, object], meta: dict[str, object]) -> bytes:
+        """Return a Table of one row; only the first of a stream names the columns."""
+        wall, has_columns = self._store.clock.wall(), not self._has_columns
+        self._has_columns = True
+        shown_meta = {"resourceVersion": meta.get("resourceVersion", "")}
+        return msgspec.json.encode(
+            tables.table(self.options.resource.name, [obj], shown_meta, wall, has_columns=has_columns)
+        )
 
     def _is_meant(self, entry: Entry) -> bool:
         options = self.options

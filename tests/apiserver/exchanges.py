@@ -75,6 +75,10 @@ def by_field(name: str, text: str, path: str = SERVICES) -> Exchange:
     return Exchange(name, "GET", f"{path}?fieldSelector={quote(text)}")
 
 
+def as_table(name: str, path: str) -> Exchange:
+    return Exchange(name, "GET", path, accept="application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+
+
 WEB = service("web", clusterIP="10.96.60.1", ports=[{"port": 80}])
 MANY_PORTS = [{"name": "http", "port": 80, "targetPort": 8080}, {"name": "dns", "port": 53, "protocol": "UDP"}]
 EVENT = {
@@ -361,6 +365,14 @@ CONVERSATION: tuple[Exchange, ...] = (
         f"{SERVICES}/none",
         accept="application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
     ),
+    as_table("services as a table", SERVICES),
+    as_table("a service as a table", f"{SERVICES}/front"),
+    as_table("slices as a table", SLICES),
+    as_table("nodes as a table", NODES),
+    as_table("events as a table", f"{EVENTS}?fieldSelector=type%3DWarning,reason%3DFailed"),
+    as_table("new events as a table", f"{NEW_EVENTS}?fieldSelector=reason%3DTried"),
+    as_table("a watch of tables", f"{SERVICES}?watch=1&timeoutSeconds=1&labelSelector=env"),
+    Exchange("a watch of one", "GET", f"{SERVICES}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dweb"),
     Exchange("delete a slice", "DELETE", f"{SLICES}/web-a"),
     Exchange("delete a service", "DELETE", f"{SERVICES}/web"),
     Exchange("delete it again", "DELETE", f"{SERVICES}/web"),
@@ -380,6 +392,10 @@ def hold(open_client: Callable[[], WireClient], token: str) -> list[dict[str, An
             client.send(exchange.method, exchange.path, headers, exchange.encoded())
             status, given = client.head()
             body = client.body()
+        if "watch=1" in exchange.path and status == 200:
+            lines = [compare.loosely(json.loads(line)) for line in body.splitlines()]
+            said.append({"name": exchange.name, "status": status, "lines": lines})
+            continue
         is_json = given.get("Content-Type") == "application/json"
         said.append(
             {
