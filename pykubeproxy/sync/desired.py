@@ -90,6 +90,7 @@ class Desired:
         self._left_out: dict[ServiceKey, str] = {}
         self._endpoints = 0
         self._portals = 0
+        self._lacks_internal = self._lacks_external = 0
         self._lines: tuple[dict[Rank, tuple[str, ...]], ...] = tuple({} for _ in _SHARED)
         self._stale: set[int] = set()
         self._changed: dict[Chain, None] = {}
@@ -112,8 +113,7 @@ class Desired:
 
     def lacking(self) -> tuple[int, int]:
         """Return how many service ports have policy Local but no local endpoint: (internal, external)."""
-        found = self._contributions.values()
-        return sum(c.lacks_internal for c in found), sum(c.lacks_external for c in found)
+        return self._lacks_internal, self._lacks_external
 
     @property
     def open_ranges(self) -> int:
@@ -234,6 +234,8 @@ class Desired:
 
     def _exchange(self, name: ServicePortName, new: _Contribution | None, rules: PortRules | None) -> None:
         old = self._contributions.pop(name, None)
+        self._lacks_internal += (new is not None and new.lacks_internal) - (old is not None and old.lacks_internal)
+        self._lacks_external += (new is not None and new.lacks_external) - (old is not None and old.lacks_external)
         chains = rules.chains if rules is not None else {}
         for chain in old.chains if old is not None else ():
             if chain not in chains:
