@@ -3,19 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PACKAGES := iptables nftables iproute2 conntrack ipset kmod procps curl gcc libc6-dev libnetfilter-conntrack3 python3-venv python3-dev \
-            prometheus chromium chromium-driver openssl shellcheck tmux
+PACKAGES := iptables nftables iproute2 util-linux conntrack ipset kmod procps curl gcc libc6-dev python3-venv python3-dev
+TEST_PACKAGES := prometheus openssl shellcheck tmux
+# Where there is no such package (Ubuntu) the tests of the status page are skipped.
+BROWSER_PACKAGES := chromium chromium-driver
 PYTEST_FLAGS ?= -q
 
-.PHONY: demo test lint types bench faults install packages clean help
+.PHONY: demo test lint bench faults install packages test-packages clean help
 
 help: ## Say what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
 demo: install ## Run the daemon in throw-away namespaces and show what its rules do to real packets
 	$(BIN)/python -m e2e.demo
 
-test: install lint ## Lint, type-check and run all tests
+test: test-packages install lint ## Lint, type-check and run all tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 lint: install ## Style, types, layers
@@ -36,12 +38,23 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 packages: ## Install the Debian packages that are missing (as root)
-	@missing=$$(for p in $(PACKAGES); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
-	if [ -n "$$missing" ]; then \
-	  echo "Installing Debian packages:" $$missing; \
-	  if [ "$$(id -u)" != 0 ]; then echo "run as root, or install them yourself" >&2; exit 1; fi; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
-	fi
+	@$(call apt,$(PACKAGES))
+
+test-packages: ## Install the Debian packages that only tests need (as root)
+	@$(call apt,$(TEST_PACKAGES))
+	@($(call apt,$(BROWSER_PACKAGES))) || echo 'No chromium package here: the tests of the status page will be skipped.'
+
+# Services that a package brings (Prometheus) are not started: a policy-rc.d forbids it while apt runs.
+define apt
+missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+if [ -n "$$missing" ]; then \
+  echo "Installing Debian packages:" $$missing; \
+  if [ "$$(id -u)" != 0 ]; then echo "run this as root, or install them yourself" >&2; exit 1; fi; \
+  policy=/usr/sbin/policy-rc.d; \
+  if [ ! -e $$policy ]; then printf '#!/bin/sh\nexit 101\n' > $$policy; chmod +x $$policy; trap "rm -f $$policy" EXIT; fi; \
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+fi
+endef
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
