@@ -13,11 +13,13 @@ import queue
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -28,7 +30,7 @@ from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.reload import ConfigWatcher, plan_reload
 from pykubeproxy.config.write import to_configz_document
-from pykubeproxy.errors import EnvironmentProblem, NetfilterError, PykubeproxyError
+from pykubeproxy.errors import EnvironmentProblem, LockBusyError, NetfilterError, PykubeproxyError
 from pykubeproxy.family import FamilyProxy
 from pykubeproxy.model.addresses import FAMILIES, Family
 from pykubeproxy.model.service import Problem, ServiceKey
@@ -53,6 +55,7 @@ from pykubeproxy.serving.pages import About, health_routes, metrics_routes
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use
 from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
 from pykubeproxy.sync.engine import Engine
+from pykubeproxy.sync.runner import LOCK_RETRY
 from pykubeproxy.watch.events import EventRecorder, ObjectRef, node_ref
 from pykubeproxy.watch.manifests import ClusterObjects, ManifestSource, load
 from pykubeproxy.watch.objects import EndpointSlice, Node, Service
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from pykubeproxy.watch.client import ApiClient
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 NODE_PATIENCE = 5.0
 """Seconds that the first sync waits for the list of the own Node once the rest is there."""
@@ -178,6 +182,7 @@ class Daemon:
             set_oom_score_adj(options.oom_score_adj)
         client = None if options.manifests else _connect(options)
         with contextlib.ExitStack() as stack:
+            self._catch_crashes(stack)
             self._catch_signals(stack)
             stack.enter_context(only_one())
             backends = self._backends()
@@ -231,7 +236,7 @@ class Daemon:
                 complaints[family] = "the kernel has no IPv6, or it is switched off"
                 log.info("family_unsupported", family=family, reason=complaints[family])
                 continue
-            complaints[family] = is_supported(backend, self._runner)
+            complaints[family] = _patiently(partial(is_supported, backend, self._runner))
             if complaints[family]:
                 log.warning("family_unsupported", family=family, reason=complaints[family])
                 continue
@@ -286,7 +291,7 @@ class Daemon:
         stack.callback(watch.stop)
         self._runner = WatchedRunner(self._runner, watch)
         for family, backend in backends.items():
-            features = self._features(backend)
+            features = _patiently(partial(self._features, backend))
             self._facts[family] = Facts(
                 tuple(interface_addresses()), tcp_be_liberal=tcp_be_liberal(), **_known(features)
             )
@@ -500,6 +505,16 @@ class Daemon:
 
     # -- end
 
+    def _catch_crashes(self, stack: contextlib.ExitStack) -> None:
+        """End with whatever escapes a thread, also one that does not know of us: nothing goes on half-dead."""
+        old = threading.excepthook
+
+        def crashed(told: threading.ExceptHookArgs) -> None:
+            self._ending.put(told.exc_value or RuntimeError(f"thread {told.thread} ended with {told.exc_type}"))
+
+        threading.excepthook = crashed
+        stack.callback(setattr, threading, "excepthook", old)
+
     def _catch_signals(self, stack: contextlib.ExitStack) -> None:
         def end(_number: int, _frame: object) -> None:
             if not self._is_waiting:
@@ -538,6 +553,19 @@ class Daemon:
             return
         for proxy in self._families.values():
             proxy.release_after(NODE_PATIENCE)
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Ask again while the lock of iptables is busy: that is no failure, and at the start nothing else waits."""
+    is_told = False
+    while True:
+        try:
+            return ask()
+        except LockBusyError as busy:
+            if not is_told:
+                is_told = True
+                log.warning("lock_busy", why=str(busy), consequence="waiting for it")
+            time.sleep(LOCK_RETRY)
 
 
 def _known(features: Features) -> dict[str, Any]:

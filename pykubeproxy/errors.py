@@ -11,6 +11,7 @@ PykubeproxyError
 └── NetfilterError        reading or writing the kernel's rules failed
     ├── LockBusyError     another program holds the xtables lock; nothing else may be concluded
     ├── UnreadableTable   the save output of a table cannot be trusted
+    ├── KilledError       iptables-restore was killed: neither taken nor refused
     └── RestoreError      iptables-restore refused an input
 """
 
@@ -70,6 +71,10 @@ class NetfilterError(PykubeproxyError):
 
 class LockBusyError(NetfilterError):
     """Another program holds the xtables lock. It says nothing about the state of the rules."""
+
+
+class KilledError(NetfilterError):
+    """iptables-restore was killed by a signal. What it was given may stand or not, and nothing is wrong with it."""
 
 
 class UnreadableTable(NetfilterError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pykubeproxy.errors import EnvironmentProblem, LockBusyError, NetfilterError, RestoreError
+from pykubeproxy.errors import EnvironmentProblem, KilledError, LockBusyError, RestoreError
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Finished, Runner
 
@@ -23,7 +23,7 @@ def restore(backend: Backend, runner: Runner, document: str) -> None:
         LockBusyError: another program holds the xtables lock; nothing was done.
         EnvironmentProblem: no rights, or no such program.
         RestoreError: the input was refused. What of it was applied is unknown: a table at a time is atomic, an input
-        is not. NetfilterError: it did not end in time, or was killed.
+        is not. KilledError: somebody killed it. NetfilterError: it did not end in time.
 
     """
     limit = 60.0 + SECONDS_PER_LINE * document.count("\n")
@@ -48,7 +48,7 @@ def failure(finished: Finished, document: str) -> Exception:
         )
     if finished.status < 0:
         # Neither taken nor refused: nothing is said about what was in it.
-        return NetfilterError(f"iptables-restore was killed by signal {-finished.status}")
+        return KilledError(f"iptables-restore was killed by signal {-finished.status}")
     match = _LINE.search(complaint)
     line = int(match[1]) if match else None
     message = f"iptables-restore failed with status {finished.status}: {complaint or 'no word of why'}"

@@ -34,7 +34,7 @@ from typing import Protocol
 
 import structlog
 
-from pykubeproxy.errors import LockBusyError, NetfilterError, RestoreError
+from pykubeproxy.errors import KilledError, LockBusyError, NetfilterError, PykubeproxyError, RestoreError
 from pykubeproxy.model.service import Problem, ServiceKey
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.backend import Backend
@@ -430,9 +430,13 @@ class Engine:
                 if is_fresh:
                     self._isolate(applied, standing, wanted, refused, outcome)
                 return False
-            except NetfilterError as exc:
-                if not isinstance(exc, LockBusyError):
-                    self._standing = None
+            except LockBusyError:
+                raise
+            except KilledError:
+                self._standing = None
+                return False
+            except PykubeproxyError:
+                self._standing = None
                 raise
             _note(standing, applied)
         return True

@@ -24,8 +24,8 @@ VERIFY_SPACING = 1.0
 """Least seconds from one verification to the next that is asked for, however many writers come."""
 VERIFY_SHARE = 5.0
 """Verifications that are asked for take a fifth of the time at most: they are spaced by so many times what one took."""
-FIRST_RETRY = 1.0
-"""Seconds until the next try after the first failure; doubled each time up to the sync period."""
+FIRST_RETRY, LONGEST_RETRY = 1.0, 10.0
+"""Seconds until the next try after the first failure, doubled each time up to the longest or the sync period."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,8 @@ class Schedule:
     def failed(self, now: float, *, lock_busy: bool) -> float:
         """Note a failure; return the seconds until the next try."""
         self.failures += 1
-        delay = LOCK_RETRY if lock_busy else min(self.sync_period, FIRST_RETRY * 2 ** min(self.failures - 1, 10))
+        backed_off = min(self.sync_period, LONGEST_RETRY, FIRST_RETRY * 2 ** min(self.failures - 1, 10))
+        delay = LOCK_RETRY if lock_busy else backed_off
         self.retry_at = now + delay
         return delay
 

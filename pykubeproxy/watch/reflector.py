@@ -190,7 +190,7 @@ class WatchDriver(Generic[T]):
     def __init__(self, decoder: ObjectDecoder[T], version: str) -> None:
         self._decoder = decoder
         self.version = version
-        """The last version that the server named. Opaque: it is handed back, never compared."""
+        """The last version that the server named. It is handed back, and compared only where both are numbers."""
 
     def feed(self, line: bytes | bytearray) -> Event[T] | None:
         """Take one line; an empty one is None."""
@@ -216,11 +216,10 @@ class WatchDriver(Generic[T]):
 
     def _changed(self, raw: msgspec.Raw) -> Event[T]:
         obj = self._decoder.decode_one(raw)
-        if isinstance(obj, BadObject):
-            self._see(obj.resource_version)
-            return obj
-        self._see(obj.metadata.resource_version)
-        return Upsert(obj)
+        version = obj.resource_version if isinstance(obj, BadObject) else obj.metadata.resource_version
+        if went_back := self._see(version):
+            return went_back
+        return obj if isinstance(obj, BadObject) else Upsert(obj)
 
     def _deleted(self, raw: msgspec.Raw) -> Event[T]:
         # Only the name counts: an object that never decoded must still be deletable.
@@ -230,19 +229,26 @@ class WatchDriver(Generic[T]):
             return StreamError(f"a DELETED event cannot be read: {plain(error)}")
         if not meta.name:
             return StreamError("a DELETED event names no object")
-        self._see(meta.resource_version)
-        return Delete(meta.namespace, meta.name)
+        return self._see(meta.resource_version) or Delete(meta.namespace, meta.name)
 
     def _bookmark(self, raw: msgspec.Raw) -> Event[T]:
         try:
-            self._see(_NAMED.decode(raw).metadata.resource_version)
+            meta = _NAMED.decode(raw).metadata
         except FAULTS as error:
             return StreamError(f"a BOOKMARK event cannot be read: {plain(error)}")
-        return Bookmark()
+        return self._see(meta.resource_version) or Bookmark()
 
-    def _see(self, version: str) -> None:
+    def _see(self, version: str) -> StreamError | None:
+        """Remember a version. One that went back (KEP-5504: they can be compared) means that something was missed.
+
+        A server that was restored from a backup lets us wait for a version that lies in its future, and sends nothing
+        but bookmarks with its own; and events out of order may end with an older state of an object.
+        """
+        if version.isdigit() and self.version.isdigit() and int(version) < int(self.version):
+            return StreamError(f"the server's version went back from {self.version} to {version}")
         if version:
             self.version = version
+        return None
 
 
 def status_error(status: Status | None, otherwise: str) -> ApiError:

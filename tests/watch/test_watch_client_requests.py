@@ -120,8 +120,9 @@ class TestLines:
 
     def test_of_five_megabytes_come_whole(self):
         with StandIn() as server:
-            server.put(service())
-            stream = session_to(server.url).watch("services", {"watch": "1", "resourceVersion": "1"}, read_timeout=10)
+            version = str(server.put(service()))
+            params = {"watch": "1", "resourceVersion": version}
+            stream = session_to(server.url).watch("services", params, read_timeout=10)
             server.faults.grow_object("services", 5 << 20)
             big = next(iter(stream))
             stream.close()
