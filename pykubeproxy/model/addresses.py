@@ -73,7 +73,9 @@ def parse_ip(text: str) -> tuple[Family, str]:
 
 def has_leading_zeros(text: str) -> bool:
     """Tell whether an IPv4 text carries leading zeros, which some programs read as octal."""
-    return ":" not in text and any(len(o) > 1 and o.startswith("0") for o in text.split("/", maxsplit=1)[0].split("."))
+    if ":" in text or (".0" not in text and not text.startswith("0")):
+        return False
+    return any(len(o) > 1 and o.startswith("0") for o in text.split("/", maxsplit=1)[0].split("."))
 
 
 @lru_cache(maxsize=4096)

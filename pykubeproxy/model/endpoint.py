@@ -103,7 +103,7 @@ def slice_data(obj: EndpointSlice, family: Family) -> tuple[SliceData | None, li
         if found != family:
             problem(f"endpoints[{index}].addresses[0]", f"{text!r} is not {family}; the endpoint is ignored")
             continue
-        if has_leading_zeros(text):
+        if text != address and has_leading_zeros(text):
             problem(f"endpoints[{index}].addresses[0]", f"{text!r} has leading zeros; it is read as {address}")
         conditions, hints = endpoint.conditions, endpoint.hints
         records.append(
