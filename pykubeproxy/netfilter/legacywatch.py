@@ -90,8 +90,8 @@ class LegacyWatch:
         """Families that have not been looked at since a stranger let go of the lock."""
         self._is_open = False
         """Whether somebody has opened the lock file and, as far as the events tell, not closed it."""
-        self._ours: dict[int, int] = {}
-        """Process id of each running child of ours -> how often it takes the lock."""
+        self._ours: set[object] = set()
+        """The programs of ours that run."""
         self._expected = 0
         """How often those that run together now take the lock in all, the ended ones too."""
         self._released = 0
@@ -146,8 +146,8 @@ class LegacyWatch:
         changed = [t for t in asked if (found.get(t) != known[t] if t in known else has_visitor)]
         return Suspects(frozenset(changed))
 
-    def started(self, pid: int, argv: list[str], stdin: bytes) -> None:
-        """Note a child of ours: what happened to the lock before is not its doing."""
+    def begins(self, run: object, argv: list[str], stdin: bytes) -> None:
+        """Note a program of ours: what happened to the lock before is not its doing."""
         name = argv[0].rpartition("/")[2]  # as Backend calls the programs
         if "-legacy" not in name:
             return
@@ -161,16 +161,19 @@ class LegacyWatch:
                 self._version += 1
                 for table in written:
                     self._known.get(family, {}).pop(table, None)
-            self._ours[pid] = takes
+            self._ours.add(run)
             self._expected += takes
 
-    def ended(self, pid: int) -> None:
-        """Forget a child of ours; find out whether a stranger held the lock meanwhile."""
+    def started(self, run: object, pid: int) -> None:
+        """Do nothing: it is counted, not known by its process id."""
+
+    def ended(self, run: object) -> None:
+        """Forget a program of ours; find out whether a stranger held the lock meanwhile."""
         with self._mutex:
-            if self._ours.get(pid) is None or self._stopped:
+            if run not in self._ours or self._stopped:
                 return
             self._drain()
-            del self._ours[pid]
+            self._ours.discard(run)
             self._wrote_at = self._clock()
             if not self._ours:
                 if self._released > self._expected:

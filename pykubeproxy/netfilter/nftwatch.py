@@ -86,6 +86,7 @@ class NftWatch:
         self._chains: dict[Family, set[Chain]] = {family: set() for family in families}
         self._told: set[Family] = set()
         """Families whose suspicion has been noticed and not been looked at yet."""
+        self._runs: dict[object, int] = {}
         self._ours: dict[int, bool] = {}
         """Process id of each running child of ours -> whether a commit from that port was seen."""
         self._high_port = False
@@ -139,19 +140,22 @@ class NftWatch:
         self._tell()
         return found
 
-    def started(self, pid: int, argv: list[str], stdin: bytes) -> None:
+    def begins(self, run: object, argv: list[str], stdin: bytes) -> None:
+        """Do nothing yet: it is its process id that matters."""
+
+    def started(self, run: object, pid: int) -> None:
         """Note a child of ours: what was queued before is not its doing."""
-        del argv, stdin
         with self._lock:
             self._drain()
+            self._runs[run] = pid
             self._ours[pid] = False
         self._tell()
 
-    def ended(self, pid: int) -> None:
+    def ended(self, run: object) -> None:
         """Forget a child of ours: what comes later is not its doing."""
         with self._lock:
             self._drain()
-            has_committed = self._ours.pop(pid, False)
+            has_committed = self._ours.pop(self._runs.pop(run, 0), False)
             if self._high_port and has_committed:
                 self._suspect_everything()
             if not self._ours:

@@ -32,11 +32,14 @@ class Watch(Protocol):
     def look(self, family: Family) -> Suspects:
         """Return what others may have changed since the last look at this family."""
 
-    def started(self, pid: int, argv: list[str], stdin: bytes) -> None:
-        """Note that a process of ours runs; it has not written yet."""
+    def begins(self, run: object, argv: list[str], stdin: bytes) -> None:
+        """Note that a program of ours is about to be run; ``run`` stands for it."""
 
-    def ended(self, pid: int) -> None:
-        """Note that it has ended."""
+    def started(self, run: object, pid: int) -> None:
+        """Note its process id; it has not written to the kernel yet."""
+
+    def ended(self, run: object) -> None:
+        """Note that it has ended, or was never started."""
 
 
 class NoWatch:
@@ -53,10 +56,13 @@ class NoWatch:
         del family
         return EVERYTHING
 
-    def started(self, pid: int, argv: list[str], stdin: bytes) -> None:
+    def begins(self, run: object, argv: list[str], stdin: bytes) -> None:
         """Do nothing."""
 
-    def ended(self, pid: int) -> None:
+    def started(self, run: object, pid: int) -> None:
+        """Do nothing."""
+
+    def ended(self, run: object) -> None:
         """Do nothing."""
 
 
@@ -76,16 +82,15 @@ class WatchedRunner:
         on_start: Callable[[int], None] | None = None,
     ) -> Finished:
         """Run ``argv``; see Runner."""
-        pids: list[int] = []
+        run = object()
 
         def note(pid: int) -> None:
-            pids.append(pid)
-            self._watch.started(pid, argv, stdin)
+            self._watch.started(run, pid)
             if on_start is not None:
                 on_start(pid)
 
+        self._watch.begins(run, argv, stdin)
         try:
             return self._inner.run(argv, stdin, timeout=timeout, on_start=note)
         finally:
-            for pid in pids:
-                self._watch.ended(pid)
+            self._watch.ended(run)

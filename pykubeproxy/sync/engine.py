@@ -306,7 +306,7 @@ class Engine:
             if not plan:
                 break
             if self._apply(plan, standing, wanted, outcome, is_fresh=adopted):
-                if adopted or self._check_ensured:
+                if adopted or self._check_ensured or self._drifted:
                     self._read_back(found.write, found.ensure)
                 break
             if self._is_outdated(wanted):

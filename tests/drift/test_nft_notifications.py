@@ -140,7 +140,7 @@ def test_our_program_with_another_port():
     with listening("nft", document=OURS) as it, waiting_child() as child:
         stranger = NftPort(it.netns, child.pid)
         try:
-            it.watch.started(child.pid, ["iptables-nft-restore"], b"")
+            it.watch.started("run", child.pid)
             stranger.make_chain("nat", "KUBE-SVC-BBBBBBBBBBBBBBBB")
             # Our child could not have its own number, so the kernel gave it a high one.
             high = NftPort(it.netns, (1 << 32) - 5000)
@@ -149,7 +149,7 @@ def test_our_program_with_another_port():
             assert child.stdin is not None
             child.stdin.close()
             child.wait()
-            it.watch.ended(child.pid)
+            it.watch.ended("run")
             assert it.look() == EVERYTHING
             # Once our child has ended, its number is a stranger's.
             stranger.make_chain("nat", "KUBE-SVC-DDDDDDDDDDDDDDDD")
