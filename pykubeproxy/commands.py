@@ -318,7 +318,7 @@ def _live_tracing(asked: _Asked, sender: str, target: str, in_interface: str) ->
         packet, in_interface=in_interface, interface_to=lambda address: live.route_to(address).interface, recent=memory
     )
     title = (
-        f"the rules in the kernel of {asked.node_name} (iptables-{backend.kind} {'.'.join(map(str, backend.version))})"
+        f"rules as they stand in the kernel of {asked.node_name} (iptables-{backend.kind} {'.'.join(map(str, backend.version))})"
     )
     return _Tracing(packet, Tracer(tables), title, notes + unseen, owner)
 

@@ -108,13 +108,11 @@ def _share(port: Port, share: Share) -> Text:
         text.append(f", {share.state}", style="yellow")
     if not share.in_kernel:
         text.append(", not in the kernel", style="yellow")
-    text.append(f"\n        {share.chain}", style="dim")
-    counts = []
     if share.connections is not None:
-        counts.append(_count(share.connections, "connection"))
+        text.append(f", {_count(share.connections, 'connection')}")
+    text.append(f"\n        {share.chain}", style="dim")
     if share.clients is not None and port.affinity_limit is not None:
         full = share.clients >= port.affinity_limit
-        counts.append(f"{share.clients} of {port.affinity_limit} clients remembered{' (full)' if full else ''}")
-    if counts:
-        text.append(f"\n        {', '.join(counts)}")
+        remembered = f"  {share.clients} of {port.affinity_limit} clients remembered{' (full)' if full else ''}"
+        text.append(remembered, style="yellow" if full else "")
     return text

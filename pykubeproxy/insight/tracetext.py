@@ -166,7 +166,9 @@ def _leads_on(hit: Hit, group: Sequence[_Step], at: int) -> bool:
 
 
 def _passing(hit: Hit) -> Text:
-    return Text(f"{hit.number}. to {hit.action.chain}, where nothing matches", style="dim")
+    other = program_of(hit.table, hit.chain, hit.text)
+    of = f" of {other}" if other else ""
+    return Text(f"{hit.number}. to {hit.action.chain}{of}, where nothing matches", style="dim")
 
 
 def _whom(group: Sequence[_Step]) -> str:

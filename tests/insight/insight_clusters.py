@@ -3,10 +3,10 @@
 from hypothesis import strategies as st
 
 from pykubeproxy.insight.packet import Packet
+from pykubeproxy.model.service import ServicePortName
 from pykubeproxy.model.topology import Placement
 from pykubeproxy.rules.names import PortChains
 from pykubeproxy.rules.settings import LocalDetector, RuleSettings
-from pykubeproxy.model.service import ServicePortName
 from pykubeproxy.watch import objects as api
 from pykubeproxy.watch.manifests import ClusterObjects
 

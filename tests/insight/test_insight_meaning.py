@@ -5,12 +5,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from insight_clusters import clusters, packets, settings
 
 from pykubeproxy.dryrun import desired
 from pykubeproxy.insight.meaning import expected
 from pykubeproxy.insight.tracer import Tracer
-
-from insight_clusters import clusters, packets, settings
 
 
 @pytest.mark.parametrize("dispatch", ["flat", "tree"])
