@@ -8,6 +8,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+# As strict as Python 3.13 wants it: key usages, and key identifiers that lead from one to the other.
+_CONFIG = """
+[req]
+distinguished_name = name
+[name]
+[ca]
+basicConstraints = critical,CA:TRUE
+keyUsage = critical,keyCertSign,cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical,CA:FALSE
+keyUsage = critical,digitalSignature
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = {names}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
@@ -29,15 +47,14 @@ def make(folder: Path, hosts: Iterable[str] = (), *, name: str = "standin-ca", d
             names.append(f"IP:{ipaddress.ip_address(host)}")
         except ValueError:
             names.append(f"DNS:{host}")
-    extensions = folder / "extensions.cnf"
-    extensions.write_text(f"subjectAltName={','.join(names)}\nextendedKeyUsage=serverAuth\n", encoding="ascii")
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    _openssl("req", "-x509", *curve, "-keyout", ca_key, "-out", ca, "-days", days, "-subj", f"/CN={name}")
+    config = folder / "openssl.cnf"
+    config.write_text(_CONFIG.format(names=",".join(names)), encoding="ascii")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-config", config)
+    subject = ("-subj", f"/CN={name}")
+    _openssl("req", "-x509", *curve, "-keyout", ca_key, "-out", ca, "-days", days, *subject, "-extensions", "ca")
     _openssl("req", *curve, "-keyout", key, "-out", request, "-subj", "/CN=kube-apiserver")
-    _openssl(
-        "x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial",
-        "-out", cert, "-days", days, "-extfile", extensions,
-    )  # fmt: skip
+    signed_by = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-extfile", config, "-extensions", "server")
+    _openssl("x509", "-req", "-in", request, *signed_by, "-out", cert, "-days", days)
     return Certificates(ca, cert, key)
 
 
