@@ -25,9 +25,7 @@ def three_services():
 def test_a_service_that_needs_a_missing_match_is_left_out_and_named(match, left_out):
     kernel, told = FakeKernel(bad_words=(f"-m {match} ",)), Told()
     services, slices = three_services()
-    program = engine(
-        kernel, state(*services, *slices), told=told, settings=settings(missing=frozenset((match,)))
-    )
+    program = engine(kernel, state(*services, *slices), told=told, settings=settings(missing=frozenset((match,))))
     program.sync()
     assert program.quarantined == {ServiceKey("default", left_out): f"the kernel lacks the match {match}"}
     assert [who for who, _, _ in told.found] == [f"default/{left_out}"]

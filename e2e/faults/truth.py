@@ -1,0 +1,55 @@
+"""What the kernel should hold: the same objects, rendered by a fresh start, compared chain by chain."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from e2e.netlab import Lab
+from pykubeproxy.netfilter.read import parse, standing
+from pykubeproxy.sync.diff import difference
+
+ROOT = Path(__file__).parents[2]
+
+
+class Lost(NamedTuple):
+    """Chains and jumps that are missing or differ, and chains that nobody wants."""
+
+    missing: list[str]
+    surplus: list[str]
+
+    def __len__(self) -> int:
+        return len(self.missing) + len(self.surplus)
+
+
+def lost(lab: Lab, objects: Iterable[dict[str, Any]], arguments: list[str]) -> Lost:
+    """Compare the node's rules of both families with what ``--dry-run`` makes of the objects."""
+    path = lab.claim.folder / "truth.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+    missing: list[str] = []
+    surplus: list[str] = []
+    for family, number in (("ipv4", 4), ("ipv6", 6)):
+        command = [sys.executable, "-m", "pykubeproxy", "--dry-run", "--manifests", str(path), "--ip-family", family]
+        program = "iptables" if number == 4 else "ip6tables"
+        saved = lab.node.run([f"{program}-{lab.backend}-save"]).stdout
+        counted = ["--assume-nfacct"] if "-m nfacct" in saved else []
+        wanted_text = lab.node.run([*command, *arguments, *counted], env={"PYTHONPATH": str(ROOT)}).stdout
+        wanted, have = (standing(parse(text)) for text in (_as_saved(wanted_text), saved))
+        found = difference(have, wanted, None)
+        missing += [f"{table}/{chain}" for table, chains in found.write.items() for chain in chains]
+        missing += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in found.ensure]
+        surplus += [f"{table}/{chain}" for table, chains in found.delete.items() for chain in chains]
+        surplus += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in found.remove]
+    return Lost(missing, surplus)
+
+
+def _as_saved(document: str) -> str:
+    """Turn restore input into the form of a save: jumps are appended, not inserted."""
+    return "".join(
+        f"-A {line[3:].replace(' 1 ', ' ', 1)}\n" if line.startswith("-I ") else f"{line}\n"
+        for line in document.splitlines()
+        if not line.startswith("#")
+    )
