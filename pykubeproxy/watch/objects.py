@@ -15,6 +15,8 @@ class _Api(msgspec.Struct, rename="camel", gc=False, omit_defaults=True):
 
 
 class ObjectMeta(_Api):
+    """What is read of metadata."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -26,6 +28,8 @@ class ObjectMeta(_Api):
 
 
 class ServicePortSpec(_Api):
+    """One port of a Service."""
+
     port: int = 0
     name: str | None = None
     protocol: str | None = None
@@ -33,14 +37,20 @@ class ServicePortSpec(_Api):
 
 
 class ClientIPConfig(_Api):
+    """How long ClientIP affinity lasts."""
+
     timeout_seconds: int | None = None
 
 
 class SessionAffinityConfig(_Api):
+    """Settings of session affinity."""
+
     client_ip: ClientIPConfig | None = msgspec.field(default=None, name="clientIP")
 
 
 class ServiceSpec(_Api):
+    """What is read of a Service's spec."""
+
     ports: list[ServicePortSpec] | None = None
     cluster_ip: str | None = msgspec.field(default=None, name="clusterIP")
     cluster_ips: list[str] | None = msgspec.field(default=None, name="clusterIPs")
@@ -56,41 +66,57 @@ class ServiceSpec(_Api):
 
 
 class LoadBalancerIngress(_Api):
+    """One address that a load balancer was given."""
+
     ip: str | None = None
     hostname: str | None = None
     ip_mode: str | None = None
 
 
 class LoadBalancerStatus(_Api):
+    """What a cloud or MetalLB reported."""
+
     ingress: list[LoadBalancerIngress] | None = None
 
 
 class ServiceStatus(_Api):
+    """What is read of a Service's status."""
+
     load_balancer: LoadBalancerStatus | None = None
 
 
 class Service(_Api):
+    """A Service."""
+
     metadata: ObjectMeta
     spec: ServiceSpec | None = None
     status: ServiceStatus | None = None
 
 
 class EndpointConditions(_Api):
+    """State of an endpoint; null means unknown, read as ready, serving and not terminating."""
+
     ready: bool | None = None
     serving: bool | None = None
     terminating: bool | None = None
 
 
 class ForZone(_Api):
+    """A zone or node that an endpoint should serve."""
+
     name: str = ""
 
 
 class EndpointHints(_Api):
+    """Where an endpoint should be used."""
+
     for_zones: list[ForZone] | None = None
     for_nodes: list[ForZone] | None = None
 
 
 class Endpoint(_Api):
+    """One record of an EndpointSlice."""
+
     addresses: list[str] | None = None
     conditions: EndpointConditions | None = None
     node_name: str | None = None
@@ -98,12 +124,16 @@ class Endpoint(_Api):
 
 
 class EndpointPort(_Api):
+    """One port of an EndpointSlice."""
+
     name: str | None = None
     port: int | None = None
     protocol: str | None = None
 
 
 class EndpointSlice(_Api):
+    """An EndpointSlice."""
+
     metadata: ObjectMeta
     address_type: str = ""
     endpoints: list[Endpoint] | None = None
@@ -111,25 +141,35 @@ class EndpointSlice(_Api):
 
 
 class Taint(_Api):
+    """A taint of a Node, by its key."""
+
     key: str = ""
 
 
 class NodeSpec(_Api):
+    """What is read of a Node's spec."""
+
     pod_cidr: str | None = msgspec.field(default=None, name="podCIDR")
     pod_cidrs: list[str] | None = msgspec.field(default=None, name="podCIDRs")
     taints: list[Taint] | None = None
 
 
 class NodeAddress(_Api):
+    """One address of a Node."""
+
     type: str = ""
     address: str = ""
 
 
 class NodeStatus(_Api):
+    """What is read of a Node's status."""
+
     addresses: list[NodeAddress] | None = None
 
 
 class Node(_Api):
+    """A Node."""
+
     metadata: ObjectMeta
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
