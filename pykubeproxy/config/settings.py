@@ -88,7 +88,7 @@ def _unused(document: str, kind: Kind, default: object, *, flag: str = "", omit:
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "feature_gates", "featureGates", "feature-gates", kinds.GATES, _LIVE,
-        "AllowServiceExternalIPs=false leaves external IPs out; PreferSameTrafficDistribution=false ignores node hints. "
+        "AllowServiceExternalIPs=false leaves external IPs out; PreferSameTrafficDistribution=false node hints. "
         "Other gates are accepted and change nothing.", omit_empty=True,
     ),
     Setting(

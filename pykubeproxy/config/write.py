@@ -34,7 +34,7 @@ def to_document(options: Options) -> Document:
         block = document
         for group in groups:
             inner = block.setdefault(group, {})
-            assert isinstance(inner, dict)  # noqa: S101 - a group and a field never share a name
+            assert isinstance(inner, dict)
             block = inner
         block[name] = setting.kind.to_document(value)
     return document

@@ -2,9 +2,9 @@
 
 Both forms keep the portals of all service ports and tell, after an update, which chains have another text. The flat
 form is one chain with a rule for every portal. The tree sends a destination address through KUBE-SERVICES to a chain
-of its prefix, and so on, until at most LEAF_SIZE portals or the 16 addresses of the last level are left: a new connection walks
-tens of rules, not thousands, and a new service rewrites one small chain. Chains of the tree begin as kube-proxy's
-service chains do, so that a returning kube-proxy removes them as stale.
+of its prefix, and so on, until at most LEAF_SIZE portals or the 16 addresses of the last level are left: a new
+connection walks tens of rules, not thousands, and a new service rewrites one small chain. Chains of the tree begin as
+kube-proxy's service chains do, so that a returning kube-proxy removes them as stale.
 
 Among portals with the same address the order is by age, then name: the older object wins (kube-proxy lets a map
 decide).

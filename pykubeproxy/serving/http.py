@@ -172,7 +172,7 @@ class Limits:
     retry_interval: float = 5.0
 
 
-class _Refused(Exception):  # noqa: N818 - it is an answer, not a fault of ours
+class _Refused(Exception):
     def __init__(self, status: HTTPStatus, detail: str = "") -> None:
         super().__init__(detail)
         text = f"{status.value} {status.phrase}"

@@ -54,7 +54,7 @@ LIST_TIMEOUT = 60.0
 LIST_SECONDS = 300.0
 """Seconds that a whole list (or one page of it) may take: one that drips on for ever blinds the node."""
 MAX_LIST = 512 << 20
-"""Bytes of one list, unpacked: ten times what 5,000 services and 150,000 endpoints take. More is no list but a fault."""
+"""Bytes of one list, unpacked: ten times what 5,000 services and 150,000 endpoints take. More is a fault."""
 MAX_LINE = 32 << 20
 """Bytes of one watch event. etcd refuses objects over 1.5 MiB, so more is no event but a fault."""
 _CHUNK = 64 << 10

@@ -54,8 +54,12 @@ def test_changes_reach_the_kernel(backend):
         it.api.delete("Service", "default", "svc-600")
         it.api.delete("EndpointSlice", "default", "svc-600-abcde")
         it.api.delete("Service", "default", "svc-601")
-        eventually(lambda: chain(it, svc(600)) is None and chain(it, svc(601)) is None, "both services' chains are gone")
-        left = {name for number in (600, 601) for name in (svc(number), *(sep(number, pod(number, i)) for i in range(5)))}
+        eventually(
+            lambda: chain(it, svc(600)) is None and chain(it, svc(601)) is None, "both services' chains are gone"
+        )
+        left = {
+            name for number in (600, 601) for name in (svc(number), *(sep(number, pod(number, i)) for i in range(5)))
+        }
         assert not left & set(it.table().chains)
 
         # A no-op update writes nothing.

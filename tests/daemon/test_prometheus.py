@@ -40,7 +40,9 @@ def test_sync_latency_can_be_queried():
             return json.loads(body)["data"]["result"] if status == 200 else []
 
         try:
-            latency = "histogram_quantile(0.99, sum by (le, ip_family) (kubeproxy_sync_proxy_rules_duration_seconds_bucket))"
+            latency = (
+                "histogram_quantile(0.99, sum by (le, ip_family) (kubeproxy_sync_proxy_rules_duration_seconds_bucket))"
+            )
             found = eventually(lambda: len(answer := ask(latency)) == 2 and answer, "both families' sync latency")
             assert {row["metric"]["ip_family"] for row in found} == {"IPv4", "IPv6"}
             assert all(0 < float(row["value"][1]) < 60 for row in found)

@@ -141,7 +141,7 @@ def _one_daemon(case: Case, steps: list[Step], server: StandIn, backend: str, fo
 
 
 def _await(case: Case, step: Step, program: daemon.Daemon, backend: str) -> list[str]:
-    """Wait until the kernel holds the recorded rules and, chain by chain, exactly what is rendered for these objects."""
+    """Wait until the kernel holds the recorded rules and, chain by chain, what is rendered for these objects."""
     limit = time.monotonic() + PATIENCE
     while True:
         differences = []

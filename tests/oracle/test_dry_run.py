@@ -32,8 +32,8 @@ def dry_run(name, step):
 
 def without_stale_chains(text, case):
     """Leave out the service chains that stood there before: printing rules removes nothing, the daemon does."""
-    stale = {line[1:].split()[0] for key in ("preloadIPv4", "preloadIPv6") for line in (case.env.get(key) or "").splitlines()
-             if line.startswith((":KUBE-SVC-", ":KUBE-SEP-", ":KUBE-FW-"))}  # fmt: skip
+    preloaded = "".join(case.env.get(key) or "" for key in ("preloadIPv4", "preloadIPv6")).splitlines()
+    stale = {line[1:].split()[0] for line in preloaded if line.startswith((":KUBE-SVC-", ":KUBE-SEP-", ":KUBE-FW-"))}
     return "\n".join(line for line in text.splitlines() if line.split(" ")[0].lstrip(":") not in stale
                      and not (line.startswith("-A ") and line.split()[1] in stale)) + "\n"  # fmt: skip
 

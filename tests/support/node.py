@@ -70,6 +70,8 @@ class TestNode:
         self.api = StandIn(serves_faults=True)
         self.log = folder / "daemon.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.program: tuple[str, ...] = ("-m", "pykubeproxy")
+        """What python is given; a test may put code of its own around the daemon."""
         inside(name, self.api.start)
         self.kubeconfig = self.api.write_kubeconfig(folder / "kubeconfig")
 
@@ -77,13 +79,19 @@ class TestNode:
 
     def arguments(self) -> list[str]:
         return [
-            "--kubeconfig", str(self.kubeconfig), "--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48",
+            "--kubeconfig", str(self.kubeconfig), "--hostname-override", "node-a",
+            "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48",
             "--conntrack-max-per-core", "0", "--iptables-backend", self.backend, "--iptables-min-sync-period", "10ms",
         ]  # fmt: skip
 
     def start(self, *extra: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        argv = ["ip", "netns", "exec", self.name, sys.executable, "-m", "pykubeproxy", *self.arguments(), *extra]
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), "XTABLES_LOCKFILE": str(self.folder / "xtables.lock"), **(env or {})}
+        argv = ["ip", "netns", "exec", self.name, sys.executable, *self.program, *self.arguments(), *extra]
+        environ = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "XTABLES_LOCKFILE": str(self.folder / "xtables.lock"),
+            **(env or {}),
+        }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=environ)
         return self.process
@@ -123,7 +131,9 @@ class TestNode:
 
     def metric(self, series: str) -> float:
         _, text = self.get(10249, "/metrics")
-        return next((float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(series + " ")), 0.0)
+        return next(
+            (float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(series + " ")), 0.0
+        )
 
     # -- the kernel
 
@@ -179,8 +189,15 @@ def service(number: int, *, name: str = "", **spec: Any) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name or f"svc-{number}", "namespace": "default"},
-        "spec": {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"], "ports": ports, **spec},
-    }  # fmt: skip
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": address,
+            "clusterIPs": [address],
+            "ipFamilies": ["IPv4"],
+            "ports": ports,
+            **spec,
+        },
+    }
 
 
 def endpoint_slice(number: int, addresses: list[str], *, name: str = "", **fields: Any) -> dict[str, Any]:
@@ -220,5 +237,5 @@ NODE: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Node",
     "metadata": {"name": "node-a", "labels": {"topology.kubernetes.io/zone": "z1"}},
-    "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.11"}, {"type": "InternalIP", "address": "fd00:10::11"}]},
-}  # fmt: skip
+    "status": {"addresses": [{"type": "InternalIP", "address": a} for a in ("10.0.0.11", "fd00:10::11")]},
+}
