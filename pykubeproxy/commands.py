@@ -317,9 +317,8 @@ def _live_tracing(asked: _Asked, sender: str, target: str, in_interface: str) ->
     packet = replace(
         packet, in_interface=in_interface, interface_to=lambda address: live.route_to(address).interface, recent=memory
     )
-    title = (
-        f"rules as they stand in the kernel of {asked.node_name} (iptables-{backend.kind} {'.'.join(map(str, backend.version))})"
-    )
+    program = f"iptables-{backend.kind} {'.'.join(map(str, backend.version))}"
+    title = f"rules as they stand in the kernel of {asked.node_name} ({program})"
     return _Tracing(packet, Tracer(tables), title, notes + unseen, owner)
 
 
@@ -503,7 +502,7 @@ def diff(context: click.Context, /, *, sides: tuple[str, ...], **flags: Any) -> 
         sys.exit(2)
     if found:
         _print(_coloured(line) for one in found for line in one.lines)
-        services = sorted({one.service for one in found if one.service})
+        services = sorted(frozenset().union(*(one.services for one in found)))
         click.echo(_summary(found, services), err=True)
     sys.exit(1 if found else 0)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pykubeproxy.insight.owners import service_of
-from pykubeproxy.rules.names import FILTER, FORWARD, TABLES, UNORDERED, is_ours
+from pykubeproxy.rules.names import DISPATCH_PREFIX, FILTER, FORWARD, SERVICE_PREFIXES, TABLES, UNORDERED, is_ours
 from pykubeproxy.rules.ruleset import Ruleset, same_chain
 from pykubeproxy.sync.derive import Facts
 
@@ -41,6 +41,14 @@ class ChainDiff(NamedTuple):
     lines: tuple[str, ...]
     """A unified diff: two headers, then hunks."""
 
+    @property
+    def services(self) -> frozenset[str]:
+        """The service ports that the change is about: the owner, or those that changed lines of a shared chain name."""
+        if self.service:
+            return frozenset((self.service,))
+        changed = (line for line in self.lines[2:] if line[:1] in "+-")
+        return frozenset(name for line in changed if (name := service_of(line)))
+
 
 def compare(
     old: Ruleset, new: Ruleset, *, names: tuple[str, str], owner: Callable[[str, str], str] = lambda _t, _c: ""
@@ -64,7 +72,7 @@ def compare(
 
 
 def _owner(chain: str, before: str | None, after: str | None) -> str:
-    if chain in UNORDERED or not chain.startswith(("KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-")):
+    if not chain.startswith(SERVICE_PREFIXES) or chain.startswith(DISPATCH_PREFIX):
         return ""
     return service_of(after or before or "")
 

@@ -77,7 +77,7 @@ class NativeTable:
         comment = str(rule.get("comment", ""))
         text = " ".join(show_statement(one) for one in statements)
         judge = _judge(statements, self._sets, self._ip)
-        last = next((one for one in reversed([_outline(s) for s in statements]) if one is not None), Action("continue"))
+        last = _last_action(statements)
         return Rule(self.name, chain, at, text, judge, last, comment)
 
 
@@ -109,6 +109,9 @@ def _judge(
             return _walk(statements, _Scope(view, sets, ip))
         except Unjudged as problem:
             return Doubt(str(problem))
+        except _UNKNOWN_SHAPE:
+            # A newer nft may print shapes that nobody knew here.
+            return Doubt("a statement of unknown shape")
 
     return judge
 
@@ -183,7 +186,7 @@ def _effect(kind: str, value: Any, scope: _Scope) -> list[Action]:
         if "ct" in left or "meta" in left:
             return []
         raise Unjudged(show_statement({kind: value}))
-    if kind == "xt" and value.get("name") in ("comment", "nfacct", "LOG", "TRACE", "NFLOG"):
+    if kind == "xt" and value and value.get("name") in ("comment", "nfacct", "LOG", "TRACE", "NFLOG"):
         return []
     raise Unjudged(show_statement({kind: value}))
 
@@ -435,6 +438,18 @@ def _fib(value: Mapping[str, Any], scope: _Scope) -> Any:
     raise Unjudged(f"fib {' . '.join(map(str, flags))} {value.get('result')}")
 
 
+def _last_action(statements: Sequence[Mapping[str, Any]]) -> Action:
+    """Return what a rule ends with, for showing it where it was not judged."""
+    for statement in reversed(statements):
+        try:
+            found = _outline(statement)
+        except _UNKNOWN_SHAPE:
+            continue
+        if found is not None:
+            return found
+    return Action("continue")
+
+
 def _outline(statement: Mapping[str, Any]) -> Action | None:
     """Return what kind of thing a statement does, for showing a rule that was not judged."""
     kind, value = next(iter(statement.items()))
@@ -448,8 +463,27 @@ def _outline(statement: Mapping[str, Any]) -> Action | None:
 # -- showing
 
 
-def show(expression: Any) -> str:  # noqa: PLR0911 - one line a kind of expression
-    """Return an expression in nft's own words, as far as they are known here."""
+_UNKNOWN_SHAPE = (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration)
+"""What walking a tree of unknown shape may raise."""
+
+
+def show(expression: Any) -> str:
+    """Return an expression in nft's own words as far as they are known here, else as JSON."""
+    try:
+        return _show(expression)
+    except _UNKNOWN_SHAPE:
+        return json.dumps(expression, separators=(",", ":"))
+
+
+def show_statement(statement: Any) -> str:
+    """Return a statement in nft's own words as far as they are known here, else as JSON."""
+    try:
+        return _show_statement(statement)
+    except _UNKNOWN_SHAPE:
+        return json.dumps(statement, separators=(",", ":"))
+
+
+def _show(expression: Any) -> str:  # noqa: PLR0911 - one line a kind of expression
     if isinstance(expression, bool):
         return "exists" if expression else "missing"
     if isinstance(expression, list):
@@ -491,8 +525,7 @@ def _is_pair(element: Any) -> bool:
     return isinstance(element, list) and len(element) == 2
 
 
-def show_statement(statement: Any) -> str:  # noqa: PLR0911 - one line a kind of expression
-    """Return a statement in nft's own words, as far as they are known here."""
+def _show_statement(statement: Any) -> str:  # noqa: PLR0911 - one line a kind of statement
     if not isinstance(statement, Mapping):
         return show(statement)
     kind, value = next(iter(statement.items()))

@@ -1,9 +1,16 @@
 """The demo's cluster for tests: its manifests put together, the flags that fit, and its laboratory."""
 
+import contextlib
+import io
+import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from pykubeproxy import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "e2e/demo/manifests"
@@ -22,11 +29,29 @@ def gather(target: Path, *folders: str) -> Path:
     return target
 
 
-def run(*arguments: str, manifests: Path, env: dict | None = None) -> subprocess.CompletedProcess:
-    """Run a command as a person would, off a terminal and 80 columns wide."""
-    argv = [*COMMAND, *arguments, "--manifests", str(manifests), *FLAGS]
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": str(ROOT), **(env or {})}
-    return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
+class Answer(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str, manifests: Path) -> Answer:
+    """Run a command in this process as the console script would, off a terminal and 80 columns wide."""
+    out, err = io.StringIO(), io.StringIO()
+    status = 0
+    argv, sys.argv = sys.argv, ["pykubeproxy", *arguments, "--manifests", str(manifests), *FLAGS]
+    columns = os.environ.pop("COLUMNS", None)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            cli.main()
+    except SystemExit as end:
+        status = int(end.code or 0)
+    finally:
+        sys.argv = argv
+        structlog.reset_defaults()
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
+    return Answer(status, out.getvalue(), err.getvalue())
 
 
 def ask(lab, *arguments: str, manifests: Path, check: bool = True):

@@ -1,4 +1,4 @@
-"""Print what the kernel says of traced packets in this network namespace: ``family table:chain:kind:number``, a line a rule.
+"""Print what the kernel says of traced packets in this namespace: ``family table:chain:kind:number``, a line a rule.
 
 listen_trace.py legacy    xt_TRACE, by way of nfnetlink_log group 0 (inside a namespace it writes nowhere else)
 listen_trace.py nft       nf_tables' own trace; the number is the rule's handle
@@ -9,6 +9,7 @@ import re
 import socket
 import struct
 import sys
+from pathlib import Path
 
 NFNL_SUBSYS_ULOG, NFNL_SUBSYS_NFTABLES = 4, 10
 NFT_MSG_TRACE = 17
@@ -50,8 +51,7 @@ def attribute(kind, payload):
 
 def legacy(sock):
     for family in (2, 10):
-        with open(f"/proc/sys/net/netfilter/nf_log/{family}", "w") as sysctl:
-            sysctl.write("nfnetlink_log")
+        Path(f"/proc/sys/net/netfilter/nf_log/{family}").write_text("nfnetlink_log")
     configure(sock, attribute(1, b"\x01"))
     configure(sock, attribute(2, struct.pack(">IBx", 64, 2)), attribute(5, struct.pack(">I", 1)))
     say("listening")
@@ -72,7 +72,8 @@ def nft(sock):
 
 
 def say(line):
-    print(line, flush=True)
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main():

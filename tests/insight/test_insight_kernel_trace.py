@@ -11,10 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from insight_demo import ALL, ask, gather, load_rules
 
 from e2e.netlab import Lab, LabError, wait_for
-
-from insight_demo import ALL, ask, gather, load_rules
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
 
@@ -124,7 +123,8 @@ def trace_new_connections(lab):
             lab.iptables(*there, "-p", "udp", *many, family=family)
 
 
-def foretold(lab, manifests, sender, to, port, protocol):
+def foretold(lab, manifests, case):
+    _, sender, to, port, protocol, _ = case
     address = f"[{to}]" if ":" in to else to
     target = f"{address}:{port}" + ("/udp" if protocol == "udp" else "")
     answer = json.loads(
@@ -154,7 +154,7 @@ def places(lab):
 
 
 def logged(text, numbers):
-    """Return the way of the first packet in a log, in the form of ``foretold``. ``numbers``: see places; None on legacy."""
+    """Return the way of the first packet in a log, as ``foretold`` does; ``numbers`` are places, None on legacy."""
     found, first = [], None
     for family, table, chain, kind, number in LINE.findall(text):
         if table == "raw":
@@ -171,8 +171,8 @@ def logged(text, numbers):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.replace(" ", "-"))
 def test_the_kernel_takes_a_foretold_way(traced, case):
     lab, manifests, log = traced
-    who, sender, to, port, protocol, verdict = CASES[case]
-    ways, verdicts = foretold(lab, manifests, sender, to, port, protocol)
+    who, _, to, port, protocol, verdict = CASES[case]
+    ways, verdicts = foretold(lab, manifests, CASES[case])
     assert verdicts == {verdict}
     before = len(log.read_text())
     place = {"client": lab.client, "node": lab.node}.get(who) or lab.pods[who]
