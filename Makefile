@@ -7,9 +7,10 @@ PACKAGES := iptables nftables iproute2 util-linux conntrack ipset kmod procps cu
 TEST_PACKAGES := prometheus openssl shellcheck tmux
 # Where there is no such package (Ubuntu) the tests of the status page are skipped.
 BROWSER_PACKAGES := chromium chromium-driver
+IMAGE_PACKAGES := podman runc debootstrap netavark
 PYTEST_FLAGS ?= -q
 
-.PHONY: demo test lint bench faults install packages test-packages clean help
+.PHONY: demo test image-test lab lint bench faults install packages test-packages clean help
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -19,6 +20,13 @@ demo: install ## Run the daemon in throw-away namespaces and show what its rules
 
 test: test-packages install lint ## Lint, type-check and run all tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+image-test: test-packages install ## Build the image with podman, without a registry, and run the demo with the daemon in it
+	@$(call apt,$(IMAGE_PACKAGES))
+	$(BIN)/python -m pytest -m image $(PYTEST_FLAGS)
+
+lab: install ## The same checks on a real control plane (KUBEBUILDER_ASSETS=folder, KUBE_PROXY=path)
+	$(BIN)/python -m e2e.lab
 
 lint: install ## Style, types, layers
 	$(BIN)/ruff format --check --quiet .
