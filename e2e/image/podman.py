@@ -1,4 +1,4 @@
-"""How podman is called here: as root, on a machine that may have no systemd, no cgroups to write to, and no registry."""
+"""How podman is called here: as root, on a machine that may have no systemd and no registry."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ LABEL = "pykubeproxy.laboratory"
 def arguments(image: str, flags: Sequence[str], shims: Path, outside: int) -> list[str]:
     """Return the command line.
 
-    ``shims`` is the laboratory's folder of scripts that note calls of iptables-restore, ``outside`` a process that is in
-    none of the laboratory's namespaces.
+    ``shims`` is the laboratory's folder of scripts that note calls of iptables-restore, ``outside`` a process that is
+    in none of the laboratory's namespaces.
     """
     folder = shims.parent
     return [

@@ -1,6 +1,7 @@
 """How the image is built and run without a registry: the command lines, and the settings that pip is handed."""
 
 import os
+from pathlib import Path
 
 from e2e.image import build, podman, run
 
@@ -11,13 +12,11 @@ def test_settings_of_pip_are_handed_on_as_secrets(tmp_path):
     settings = tmp_path / "pip.conf"
     settings.write_text("[global]\nindex-url = file:///mirror\nextra-index-url = nothing for a container\n")
     environ = {"PIP_CERT": str(authorities)}
-    made = build.pip_secrets(environ, settings, tmp_path / "..")
+    made = build.pip_secrets(environ, settings, tmp_path)
     assert made[:2] == ["--secret", f"id=ca.crt,src={authorities}"]
     assert made[2] == "--secret"
-    written = made[3].partition("src=")[2]
-    with open(written) as file:
-        assert file.read() == "[global]\nindex-url = file:///mirror\ncert = /run/ca.crt\n"
-    os.unlink(written)
+    written = Path(made[3].partition("src=")[2])
+    assert written.read_text() == "[global]\nindex-url = file:///mirror\ncert = /run/ca.crt\n"
 
 
 def test_without_settings_nothing_is_handed_on(tmp_path):
