@@ -365,7 +365,7 @@ ROWS: tuple[Row, ...] = (
     Row("API: an event of 5 MB", happens(lambda s: s.api.faults.grow_object("services", 5 << 20, "default", "other-1"))),
     Row("API: another token", new_token, None, is_quick=True),
     Row("API: another CA", new_ca, watch_fails, heal_within=8, is_quick=True),
-    Row("API: restart with a lower version", older, logged("went back"), notice_within=70, heal_within=8),
+    Row("API: restart with a lower version", older, watch_fails, heal_within=100),
     Row("API: field selector refused with 400", field_selectors, logged("field selector refused"), is_quick=True),
     Row("restore: exit 1 once", fails(1, words=ONCE), restore_fails, is_quick=True),
     Row("restore: exit 2 once", fails(2), restore_fails),

@@ -78,8 +78,10 @@ class Scene:
 
     def write_kubeconfig(self) -> None:
         """Write the daemon's kubeconfig anew, as after a new CA."""
-        fresh = self.kubeconfig.with_suffix(".new")
-        write_kubeconfig(fresh, self.api.url, token_file=self.token, ca=self.api.ca_path)
+        assert self.api.ca_path is not None
+        fresh, ca = self.kubeconfig.with_suffix(".new"), self.kubeconfig.with_name("ca.crt")
+        ca.write_bytes(self.api.ca_path.read_bytes())
+        write_kubeconfig(fresh, self.api.url, token_file=self.token, ca=ca)
         fresh.replace(self.kubeconfig)
 
     def break_connections(self) -> None:

@@ -420,8 +420,8 @@ class ManifestSource:
         try:
             self.run()
         except BaseException as error:
-            log.exception("manifests crashed")
             self._on_crash(error)
+            log.exception("manifests crashed")
 
     def run(self) -> None:
         """Look at the files until told to stop."""

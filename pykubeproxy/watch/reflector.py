@@ -9,8 +9,9 @@ How it behaves, and why:
 * The first list asks for resourceVersion 0: any version will do, so the server answers from its watch cache, whole.
 * A list after a lost version asks for none: a consistent read, in pages, and never for a version that was refused.
 * A watch that ends, is cut or falls silent goes on from the last version that was seen. A new list comes only after
-  "410 Gone" (as HTTP status or as an ERROR event), after a line that cannot be read, and when two watches running heard
-  nothing at all: the server may have been restored to an older state, in which our version lies in its future.
+  "410 Gone" (as HTTP status or as an ERROR event), after a line that cannot be read, and when two watches running (one,
+  of a server that sends bookmarks or was away) heard nothing at all: the server may have been restored to an older
+  state, in which our version lies in its future.
 * Every failure waits: exponential with jitter, to 30 s; only a minute of healthy watching starts it over. A watch that
   the server ends in good order is no failure, but watches begin at least a second apart.
 * An object that does not decode is named and counted; what its receiver knows of it stays.
@@ -309,6 +310,8 @@ class Reflector(Generic[T]):
         self._silent_watches = 0
         self._is_heard = True
         """Whether an accepted watch counts as a sign of life: not after one that failed without bringing anything."""
+        self._expects_events = False
+        """Whether a silent watch is suspicious by itself: the server sends bookmarks, or it may have been restarted."""
         self._known: set[tuple[str, str]] = set()
         """What the receiver holds: needed when a list holds objects that do not decode, whose old state shall stay."""
         self._thread = threading.Thread(target=self._main, name=f"watch-{resource}", daemon=True)
@@ -333,8 +336,8 @@ class Reflector(Generic[T]):
         try:
             self.run()
         except BaseException as error:  # handed on, whatever it is
-            log.exception("watch crashed", resource=self._resource)
             self._on_crash(error)
+            log.exception("watch crashed", resource=self._resource)
         finally:
             self._session.close()
 
@@ -463,9 +466,10 @@ class Reflector(Generic[T]):
             with closing(stream):
                 self._follow(stream, started)
         except SilentError:
-            # A server that sends no bookmarks, a dead connection, or a version that the server has not reached.
+            # A server that sends no bookmarks, or a version that the server has not reached: it sends nothing then, not
+            # even bookmarks (k8s.io/apiserver, cacheWatcher.process).
             self._silent_watches = self._silent_watches + 1 if self.status.events == events else 0
-            if self._silent_watches > 1:
+            if self._silent_watches > (0 if self._expects_events else 1):
                 self._version = None
             raise
         finally:
@@ -509,6 +513,8 @@ class Reflector(Generic[T]):
             self._forget(event.namespace, event.name)
         elif isinstance(event, BadObject):
             self._note_bad(event)
+        else:
+            self._expects_events = True
 
     def _forget(self, namespace: str, name: str) -> None:
         self._known.discard((namespace, name))
@@ -541,6 +547,8 @@ class Reflector(Generic[T]):
             delay = max(delay, min(error.retry_after, MAX_RETRY_AFTER))
         status = self.status
         self._is_heard = isinstance(error, SilentError)
+        if not isinstance(error, SilentError):
+            self._expects_events = True
         is_news = str(error) != status.last_error
         status.consecutive_failures += 1
         status.last_error = str(error)
