@@ -50,7 +50,7 @@ def desired(family: Family, objects: ClusterObjects, settings: RuleSettings, *, 
     state.replace_slices(objects.slices)
     wanted = Desired(settings, dispatch=dispatch)
     with state.lock:
-        wanted.update(state, state.take_dirty())
+        wanted.update(state, sorted(state.take_dirty()))
     for problem in wanted.problems():
         tell(problem)
     return wanted

@@ -26,7 +26,7 @@ class RealKernel:
         self.kind = kind
         self.root = root
         self.stem = ("iptables-" if family == "IPv4" else "ip6tables-") + kind
-        self._lock = lock
+        self.lock = lock
 
     def run(self, argv: list[str], stdin: bytes = b"", *, timeout: float = 120.0, on_start: object = None) -> Finished:
         """Run a program inside the namespace."""
@@ -34,7 +34,7 @@ class RealKernel:
         inside = ["nsenter", f"--net=/run/netns/{self.netns}"]
         if self.root is not None:
             inside += ["chroot", str(self.root)]
-        env = {**os.environ, "LC_ALL": "C", "XTABLES_LOCKFILE": "/run/lock-of-test" if self.root else str(self._lock)}
+        env = {**os.environ, "LC_ALL": "C", "XTABLES_LOCKFILE": f"/run/{self.netns}" if self.root else str(self.lock)}
         try:
             done = subprocess.run(
                 [*inside, *argv], input=stdin, capture_output=True, check=False, timeout=timeout, env=env
@@ -81,5 +81,9 @@ def netns() -> Iterator[str]:
 @contextlib.contextmanager
 def real_kernel(kind: str, family: str = "IPv4", root: Path | None = None) -> Iterator[RealKernel]:
     """A namespace with empty tables."""
-    with netns() as name, tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(netns())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        if root is not None:
+            stack.callback((root / "run" / name).unlink, missing_ok=True)
         yield RealKernel(name, Path(folder) / "xtables.lock", kind=kind, family=family, root=root)
