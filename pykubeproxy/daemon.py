@@ -48,6 +48,7 @@ from pykubeproxy.node.process import set_oom_score_adj
 from pykubeproxy.node.single import only_one
 from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, tcp_be_liberal
 from pykubeproxy.rules.names import FILTER
+from pykubeproxy.serving.connections import ConnectionCollector
 from pykubeproxy.serving.health import ProxierHealth
 from pykubeproxy.serving.http import HttpServer
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
@@ -361,6 +362,9 @@ class Daemon:
                 (nfacct.LOCALHOST_ACCEPTED, self._metrics.iptables_localhost_nodeports_accepted_packets_total),
             ):
                 counter.set_function(lambda name=name: _packets(name))  # type: ignore[misc]
+        if options.connection_metrics:
+            counts = [proxy.connections.counted for proxy in self._families.values() if proxy.connections is not None]
+            self._metrics.registry.register(ConnectionCollector(counts))
         if options.healthz_bind_address:
             self._http.serve(
                 "healthz",

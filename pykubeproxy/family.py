@@ -27,9 +27,11 @@ from pykubeproxy.serving.healthcheck import ServiceHealthChecks
 from pykubeproxy.serving.http import HttpServer
 from pykubeproxy.serving.metrics import Metrics
 from pykubeproxy.sync.cleanup import clean_up, other_backend, tables_in_use
+from pykubeproxy.sync.connections import ConnectionCounts
 from pykubeproxy.sync.drift import Damper
 from pykubeproxy.sync.engine import Engine, Outcome, Reporter
 from pykubeproxy.sync.flows import FlowKeeper
+from pykubeproxy.sync.history import SyncHistory
 from pykubeproxy.sync.runner import SyncLoop
 
 log = structlog.get_logger()
@@ -86,6 +88,12 @@ class FamilyProxy:
             on_adopt=self._adopt,
             on_refused=on_refused,
         )
+        self.connections = (
+            ConnectionCounts(self.state, lambda: self.engine.wanted, backend, runner)
+            if options.connection_metrics
+            else None
+        )
+        self.history = SyncHistory(lambda key: bool(self.state.ports(key))) if options.status_page else None
         self._loop = SyncLoop(
             self.engine,
             min_interval=options.iptables.min_sync_period,
@@ -149,6 +157,8 @@ class FamilyProxy:
 
     def _adopt(self, standing: Ruleset) -> None:
         self._flows.adopt(standing)
+        if self.connections is not None:
+            self.connections.adopt(standing)
 
     def _ask(self, reason: str, *, verify: bool = False) -> None:
         if self._released.is_set() and self.state.has_synced:
@@ -186,6 +196,8 @@ class FamilyProxy:
 
     def _on_synced(self, outcome: Outcome) -> None:
         self._health.updated(self.family)
+        if self.history is not None:
+            self.history.add(outcome)
         wanted = self.engine.wanted
         if wanted is None:
             return

@@ -99,6 +99,8 @@ class Outcome:
     triggers: list[float] = field(default_factory=list)
     refused: dict[ServiceKey, str] = field(default_factory=dict)
     """Services found to be refused in this sync."""
+    rendered: list[ServiceKey] = field(default_factory=list)
+    """Services whose changes are in the rules since this sync, those that are gone among them."""
     unexplained: int = 0
     """Refusals in this sync for which no service could be blamed."""
     seconds: float = 0.0
@@ -170,6 +172,8 @@ class Engine:
         """Places found drifted and not yet healed, by table."""
         self._touched: set[Chain] = set()
         self._triggers: list[float] = []
+        self._rendered: dict[ServiceKey, None] = {}
+        """Services rendered and not yet told of in an Outcome."""
         self._quarantine: dict[ServiceKey, str] = {}
         self._left_out: dict[ServiceKey, str] = {}
         """The services that were told to be left out, and why each."""
@@ -262,6 +266,7 @@ class Engine:
                     log.info("service_retried", family=self.family, service=str(key))
             keys: Iterable[ServiceKey] = self.state.keys() if is_new else dirty
             wanted.update(self.state, keys, without=frozenset(self._quarantine))
+        self._rendered.update(dict.fromkeys(keys))
         changed = wanted.take_changed()
         if is_new:
             self._touched.clear()
@@ -627,6 +632,7 @@ class Engine:
             if standing is None or chain not in standing.chains[table]:
                 self._undeletable.forget((table, chain))
         outcome.triggers, self._triggers = self._triggers, []
+        outcome.rendered, self._rendered = list(self._rendered), {}
         metrics, family = self._metrics, self.family
         metrics.sync_proxy_rules_duration_seconds.labels(ip_family=family).observe(outcome.seconds)
         kind = (
