@@ -64,7 +64,7 @@ def _normal(argument: str) -> str:
         return argument
     name, equals, value = argument[2:].partition("=")
     name = name.replace("_", "-")
-    if name in _BOOLEANS and not equals:
+    if name in _BOOLEANS and name != "help" and not equals:
         return f"--{name}=true"
     return f"--{name}{equals}{value}"
 
@@ -72,14 +72,21 @@ def _normal(argument: str) -> str:
 def _command(name: str, summary: str) -> Callable[[_C], click.Command]:
     def decorate(function: _C) -> click.Command:
         made = click.command(name, cls=_Command, short_help=summary)(flag_options(click.pass_context(function)))
-        for parameter in made.params:
-            if isinstance(parameter, click.Option) and parameter.name:
-                flag = parameter.name.replace("_", "-")
-                parameter.hidden = flag in _NAMES and flag not in _SHOWN
+        daemons = [one for one in made.params if isinstance(one, click.Option) and _flag(one) in _NAMES]
+        for option in daemons:
+            option.hidden = _flag(option) not in _SHOWN
+            if _flag(option) == "ip-family":
+                option.help = "Only this family, ipv4 or ipv6."
+        # Its own options come first in a command's help.
+        made.params = [*(one for one in made.params if one not in daemons), *daemons]
         made.epilog = "Takes the daemon's other flags as well; see pykubeproxy --help."
         return made
 
     return decorate
+
+
+def _flag(option: click.Option) -> str:
+    return (option.name or "").replace("_", "-")
 
 
 _OUTPUT = click.option(
@@ -481,7 +488,7 @@ def _not_there(asked: _Asked, objects: ClusterObjects, key: ServiceKey, port: st
         if elsewhere
         else ""
     )
-    return f"there is no Service {key}{hint}"
+    return f"there is no Service {key}{hint or '; headless ones have no rules and are not looked at'}"
 
 
 # -- diff

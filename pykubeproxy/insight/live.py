@@ -21,11 +21,11 @@ from pykubeproxy.errors import EnvironmentProblem, NetfilterError, UnreadableTab
 from pykubeproxy.insight.nftrules import NativeTable, table_objects
 from pykubeproxy.insight.parse import Base, Chain
 from pykubeproxy.insight.standing import Counted, Standing
-from pykubeproxy.insight.tracer import PRIORITIES, Table, TextTable
+from pykubeproxy.insight.tracer import Table, TextTable
 from pykubeproxy.model.addresses import Family, family_of
 from pykubeproxy.netfilter.backend import Backend, Kind, choose, version
 from pykubeproxy.netfilter.process import Runner
-from pykubeproxy.netfilter.read import Reader, parse
+from pykubeproxy.netfilter.read import Reader, SavedTable, parse
 from pykubeproxy.node.netlink import HEADER, NETLINK_ROUTE, attribute, attributes, message
 from pykubeproxy.node.nfacct import recent_lists
 
@@ -80,48 +80,78 @@ def read(backend: Backend, runner: Runner) -> Standing:
 # -- everything, for a trace
 
 
-class LazyTable:
-    """A table that iptables-save cannot print: its chains are read one by one when a packet comes to them.
+class NftTable:
+    """A table of iptables-nft: what iptables prints, with every native rule in it as nft tells it.
 
-    A chain that iptables cannot print either is taken from nft, where the extensions of iptables are only named.
+    iptables prints a native rule as if it had written it, without what it does not know: ``tcp dport { 80, 81 } drop``
+    becomes ``-p tcp -j DROP`` (1.8.9). And a table that holds rules beyond that it does not print at all; then the chains
+    are read one by one. So each chain that a packet comes to is listed by nft too.
     """
 
-    def __init__(self, table: str, name: str, reader: Reader, native: NativeTable | None) -> None:
-        """Take the readers; nothing is read yet. ``name`` is what the table is shown as."""
-        self.name = name
+    def __init__(self, table: str, shown_as: str, family: Family, runner: Runner, reader: Reader) -> None:
+        """Read what iptables can print of the table."""
+        self.name = shown_as
         self._table = table
-        self._texts: dict[str, str | None] = {}
-        self._reader = reader
-        self._native = native
-        self._parsed = TextTable(table, _Texts(self), {}, shown_as=name)
-        own = [base for base in (native.bases if native is not None else ()) if base.chain not in PRIORITIES]
-        self.bases: list[Base] = [
-            *self._parsed.bases,
-            *(Base(b.hook, b.priority, name, b.chain, b.is_nat) for b in own),
-        ]
-
-    def text(self, chain: str) -> str | None:
-        """Return a chain's text as iptables prints it."""
-        if chain not in self._texts:
-            self._texts[chain] = self._reader.read_chain(self._table, chain)
-        return self._texts[chain]
+        self._family = family
+        self._runner = runner
+        texts: Mapping[str, str]
+        policies: Mapping[str, str] = {}
+        try:
+            saved = parse(reader.save(table)).get(table) or SavedTable()
+            texts, policies = saved.chains, saved.policies
+        except UnreadableTable:
+            texts = _OneByOne(reader, table)
+        self._printed = TextTable(table, texts, policies, shown_as=shown_as)
+        self._chains: dict[str, Chain | None] = {}
+        self._whole: NativeTable | None = None
+        self.bases: list[Base] = self._printed.bases
 
     def chain(self, name: str) -> Chain | None:
         """Return a chain, or None where there is none."""
-        found = self._parsed.chain(name)
-        if found is not None or self._native is None:
-            return found
-        return self._native.chain(name)
+        if name not in self._chains:
+            self._chains[name] = self._merged(name)
+        return self._chains[name]
+
+    def _merged(self, name: str) -> Chain | None:
+        printed = self._printed.chain(name)
+        try:
+            listed = self._listed(["list", "chain", _NFT_FAMILY[self._family], self._table, name])
+            native = listed.chain(name)
+            if native is not None and any(
+                listed.is_native(name, rule.number) and "@" in rule.text for rule in native.rules
+            ):
+                # Only the listing of the whole table tells what is in its sets.
+                listed = self._whole = self._whole or self._listed(
+                    ["list", "table", _NFT_FAMILY[self._family], self._table]
+                )
+                native = listed.chain(name)
+        except (NetfilterError, EnvironmentProblem, ValueError):
+            return printed
+        if native is None or printed is None or len(native.rules) != len(printed.rules):
+            return native or printed
+        rules = tuple(
+            theirs if listed.is_native(name, ours.number) else ours
+            for ours, theirs in zip(printed.rules, native.rules, strict=True)
+        )
+        return Chain(rules, native.policy or printed.policy)
+
+    def _listed(self, command: list[str]) -> NativeTable:
+        objects = _objects(["nft", "-j", *command], self._runner)
+        return NativeTable(_NFT_FAMILY[self._family], self._table, objects, ip=self._family, shown_as=self.name)
 
 
-class _Texts(Mapping[str, str]):
-    """The texts of a LazyTable, by chain."""
+class _OneByOne(Mapping[str, str]):
+    """The chains of a table that iptables-save refuses to print, read when asked for."""
 
-    def __init__(self, table: LazyTable) -> None:
+    def __init__(self, reader: Reader, table: str) -> None:
+        self._reader = reader
         self._table = table
+        self._known: dict[str, str | None] = {}
 
     def __getitem__(self, chain: str) -> str:
-        text = self._table.text(chain)
+        if chain not in self._known:
+            self._known[chain] = self._reader.read_chain(self._table, chain)
+        text = self._known[chain]
         if text is None:
             raise KeyError(chain)
         return text
@@ -178,13 +208,9 @@ def _table(backend: Backend, runner: Runner, table: str, *, is_other: bool) -> T
     reader = Reader(backend, runner)
     shown = f"{backend.kind} {table}" if is_other else table
     try:
+        if backend.kind == "nft" and shutil.which("nft"):
+            return NftTable(table, shown, backend.family, runner, reader)
         saved = parse(reader.save(table)).get(table)
-    except UnreadableTable:
-        try:
-            native = _native(_NFT_FAMILY[backend.family], table, backend.family, runner)
-        except (NetfilterError, EnvironmentProblem, ValueError):
-            native = None
-        return LazyTable(table, shown, reader, native)
     except NetfilterError:
         if is_other:
             return None

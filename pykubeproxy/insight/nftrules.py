@@ -29,9 +29,11 @@ class Unjudged(Exception):
 class NativeTable:
     """One table of nftables, of family ip, ip6 or inet."""
 
-    def __init__(self, family: str, name: str, objects: Sequence[Mapping[str, Any]], *, ip: Family) -> None:
+    def __init__(
+        self, family: str, name: str, objects: Sequence[Mapping[str, Any]], *, ip: Family, shown_as: str = ""
+    ) -> None:
         """Take the objects of one table as ``nft -j`` lists them; ``ip`` is the IP family of the packets to come."""
-        self.name = f"{family} {name}"
+        self.name = shown_as or f"{family} {name}"
         self._ip = ip
         self._sets: dict[str, list[Any]] = {}
         self._rules: dict[str, list[Mapping[str, Any]]] = {}
@@ -72,6 +74,11 @@ class NativeTable:
             known = self._chains[name] = Chain(rules, self._policies.get(name, ""))
         return known
 
+    def is_native(self, chain: str, number: int) -> bool:
+        """Tell whether a rule was not written by iptables: it always counts, and never looks things up in sets."""
+        statements = self._rules[chain][number - 1].get("expr") or []
+        return not any("counter" in one for one in statements) or _looks_up(statements)
+
     def _rule(self, chain: str, at: int, rule: Mapping[str, Any]) -> Rule:
         statements = rule.get("expr") or []
         comment = str(rule.get("comment", ""))
@@ -79,6 +86,14 @@ class NativeTable:
         judge = _judge(statements, self._sets, self._ip)
         last = _last_action(statements)
         return Rule(self.name, chain, at, text, judge, last, comment)
+
+
+def _looks_up(tree: Any) -> bool:
+    if isinstance(tree, Mapping):
+        return any(key in ("set", "map", "vmap", "concat") or _looks_up(value) for key, value in tree.items())
+    if isinstance(tree, list):
+        return any(map(_looks_up, tree))
+    return isinstance(tree, str) and tree.startswith("@")
 
 
 def table_objects(text: str) -> list[dict[str, Any]]:

@@ -1,0 +1,159 @@
+"""The subcommands' arguments: flags as the daemon takes them, one clear line for what is wrong, exit statuses."""
+
+import json
+
+import pytest
+from insight_demo import ALL, FLAGS, gather, run
+
+from pykubeproxy import commands
+
+
+@pytest.fixture
+def demo(tmp_path):
+    return gather(tmp_path / "manifests", *ALL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("trace",), "Missing option '--to'."),
+        (("trace", "--to", "10.0.0.1"), "--to: '10.0.0.1' is not IP:PORT[/udp]"),
+        (("trace", "--to", "10.0.0.1:99999"), "is not IP:PORT[/udp]"),
+        (("trace", "--to", "10.0.0.1:80/icmp"), "is not IP:PORT[/udp]"),
+        (("trace", "--to", "a/b/c:80"), "--to: 'a/b/c' is neither an IP address nor [NAMESPACE/]SERVICE"),
+        (("trace", "--to", "nowhere:80"), "--to: there is no Service default/nowhere with a cluster IP"),
+        (("trace", "--to", "10.0.0.1:80", "--from", "mars"), "--from: 'mars' is not an IP address"),
+        (("trace", "--to", "10.0.0.1:80", "--from", "fd00::1"), "are of two IP families"),
+        (("trace", "--to", "10.0.0.1:80", "-o", "xml"), "'xml' is not one of"),
+        (("trace", "--to", "10.0.0.1:80", "--cleanup"), "--cleanup and trace exclude each other"),
+        (("trace", "--to", "10.0.0.1:80", "--no-such-flag"), "No such option"),
+        (("explain",), "Missing argument '[NAMESPACE/]SERVICE[:PORT]'."),
+        (("explain", "a/b/c"), "explain: 'a/b/c' is neither an IP address nor [NAMESPACE/]SERVICE"),
+        (("explain", "shop", "--graph", "svg"), "'svg' is not one of"),
+        (("explain", "shop", "--masquerade-all=maybe"), '--masquerade-all: "maybe" must be true or false'),
+    ],
+)
+def test_bad_usage_exits_2_with_one_line(demo, arguments, message):
+    done = run(*arguments, manifests=demo)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert message in done.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nginx", "there is no Service default/nginx; there is default/nginx-svc"),
+        ("kube-dns", "there is no Service default/kube-dns; there is kube-system/kube-dns"),
+        ("zebra", "there is no Service default/zebra; headless ones have no rules and are not looked at"),
+        ("kube-system/kube-dns:metrics", "kube-system/kube-dns has no port metrics (it has dns, dns-tcp)"),
+        ("bare", "there is no Service default/bare; headless ones have no rules and are not looked at"),
+        ("far", "default/far is an ExternalName: a name in DNS, without rules"),
+    ],
+)
+def test_what_is_not_there_to_explain_is_told(demo, name, message):
+    (demo / "more.yaml").write_text(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: bare}\nspec: {clusterIP: None, ports: [{port: 80}]}\n---\n"
+        "apiVersion: v1\nkind: Service\nmetadata: {name: far}\nspec: {type: ExternalName, externalName: example.org}\n"
+    )
+    done = run("explain", "--no-live", name, manifests=demo)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"pykubeproxy: {message}\n")
+
+
+def test_flags_may_stand_before_and_behind_the_command_and_in_the_daemons_spelling(demo, monkeypatch):
+    expected = run("explain", "--no-live", "shop", manifests=demo)
+    before = run("--ip_family=ipv4", "-v2", "explain", "shop", "--no-live", "--masquerade_all=false", manifests=demo)
+    assert before == expected
+    bare = run("explain", "shop", "--no-live", "--masquerade-all", manifests=demo)
+    assert "masquerades every sender" in bare.stdout.partition("port 30080")[0]
+
+
+def test_a_configuration_file_is_read(demo, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.1.0.0/16\n"
+        "hostnameOverride: node-b\n"
+    )
+    done = run("explain", "--no-live", "nginx-svc", "--config", str(config), manifests=demo)
+    assert "masquerades senders outside 10.1.0.0/16" in done.stdout
+
+
+def test_an_unknown_node_is_noted(demo, monkeypatch):
+    monkeypatch.setattr("insight_demo.FLAGS", (*FLAGS[:3], "node-z"))
+    done = run("explain", "--no-live", "nginx-svc", manifests=demo)
+    assert "note: no Node is called node-z; --hostname-override says which one this" in done.stdout
+
+
+def test_help_shows_the_commands_own_flags_and_few_of_the_daemons(demo):
+    done = run("trace", "--help", manifests=demo)
+    assert done.returncode == 0
+    shown = {word for word in done.stdout.split() if word.startswith("--")}
+    assert {"--from", "--to", "--live", "--manifests", "--cluster-cidr"} <= shown
+    assert "--healthz-bind-address" not in shown
+
+
+def test_the_commands_stand_in_the_programs_help(demo):
+    done = run("--help", manifests=demo)
+    for line in (
+        "explain  Show what a Service is",
+        "trace    Show the way of one packet",
+        "diff     Show how the kernel's",
+    ):
+        assert line in done.stdout
+
+
+def test_json_can_be_read_by_programs(demo):
+    (one,) = json.loads(run("explain", "--no-live", "shop", "-o", "json", manifests=demo).stdout)
+    assert [share["target"] for share in one["ports"][0]["spreads"][0]["endpoints"]] == [
+        "10.244.2.13:80",
+        "10.244.2.14:80",
+        "10.244.9.9:80",
+    ]
+    trace = json.loads(run("trace", "--to", "shop:80", "-o", "json", manifests=demo).stdout)
+    assert sum(one["probability"] for one in trace["outcomes"]) == pytest.approx(1)
+    assert {one["service"] for one in trace["outcomes"]} == {"default/shop"}
+
+
+@pytest.mark.parametrize(
+    ("sides", "message"),
+    [
+        (("one",), "diff takes no file (the kernel is compared) or two"),
+        (("one", "two"), "one: no such file or folder"),
+    ],
+)
+def test_diff_exits_2_when_it_cannot_tell(demo, sides, message):
+    done = run("diff", *sides, manifests=demo)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"pykubeproxy: {message}\n")
+
+
+def test_the_kernel_needs_root_and_says_so(demo, monkeypatch):
+    monkeypatch.setattr("pykubeproxy.insight.live.os.geteuid", lambda: 1000)
+    line = "pykubeproxy: needs root to read the kernel's rules; --manifests PATH answers from files without\n"
+    assert run("trace", "--live", "--to", "10.0.0.1:80", manifests=demo)[::2] == (1, line)
+    assert run("explain", "--live", "shop", manifests=demo)[::2] == (1, line)
+    assert run("diff", manifests=demo)[::2] == (2, line)
+    assert run("explain", "shop", manifests=demo).returncode == 0
+
+
+def test_an_old_dry_run_is_compared_with_new_manifests(demo, tmp_path):
+    old = tmp_path / "old.txt"
+    old.write_text(run("--dry-run", manifests=demo).stdout)
+    gather(demo, "09-first-endpoint")
+    done = run("diff", str(old), str(demo), manifests=demo)
+    assert done.returncode == 1
+    assert done.stderr == "pykubeproxy: 10 chains differ: default/orphan:echo, default/orphan:web\n"
+
+
+def test_interfaces_that_tell_pods_apart_are_assumed_or_given(demo, monkeypatch):
+    monkeypatch.setattr("insight_demo.FLAGS", ("--hostname-override", "node-a"))
+    by_name = ("--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "cali")
+    outside = run("trace", "--to", "nginx-svc:80", *by_name, "-o", "json", manifests=demo)
+    assert {one["masqueraded"] for one in json.loads(outside.stdout)["outcomes"]} == {True}
+    pod = run("trace", "--to", "nginx-svc:80", "--in-interface", "cali12", *by_name, "-o", "json", manifests=demo)
+    assert {one["masqueraded"] for one in json.loads(pod.stdout)["outcomes"]} == {False}
+
+
+def test_every_daemon_flag_is_known_to_the_commands():
+    for command in (commands.explain, commands.trace, commands.diff):
+        known = {option.lstrip("-") for parameter in command.params for option in parameter.opts}
+        assert {"config", "manifests", "cluster-cidr", "v", "iptables-backend", "masquerade-all"} <= known
