@@ -83,8 +83,8 @@ def _faults_between(options: Options) -> list[tuple[str, str]]:
 def _interface_fault(name: str) -> str:
     if not name:
         return "must not be empty"
+    if not name.isprintable() or set(name) & set(" /\"'\\!"):  # half a surrogate pair is not printable either
+        return "must be the name of a network interface"
     if len(name.encode()) > _INTERFACE_NAME_LIMIT:
         return f"must be at most {_INTERFACE_NAME_LIMIT} characters long"
-    if not name.isprintable() or set(name) & set(" /\"'\\!"):
-        return "must be the name of a network interface"
     return ""
