@@ -24,6 +24,8 @@ ONE_BY_ONE = 400
 UNKNOWN = "# unknown\n"
 """The text of a chain that exists but could not be read. It equals nothing, so the chain is rewritten."""
 
+_UNPARSED = "Parsing nftables rule failed"
+"""What iptables-nft says, and stops, at a native rule with some expressions (``meta cpu``)."""
 _COUNTERS = re.compile(r"^\[\d+:\d+\] ", re.MULTILINE)
 
 
@@ -137,6 +139,8 @@ class Reader:
         command = self._backend.save_counters(table) if counters else self._backend.save(table)
         finished = self._runner.run(command, timeout=120.0)
         text = finished.stdout.decode("utf-8", "surrogateescape")
+        if _UNPARSED in finished.complaint:
+            raise UnreadableTable(f"table {table} holds rules that iptables cannot parse")
         if finished.status != 0:
             problem = failure(finished, "")
             if isinstance(problem, LockBusyError | EnvironmentProblem):
