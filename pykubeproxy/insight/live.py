@@ -84,8 +84,8 @@ class NftTable:
     """A table of iptables-nft: what iptables prints, with every native rule in it as nft tells it.
 
     iptables prints a native rule as if it had written it, without what it does not know: ``tcp dport { 80, 81 } drop``
-    becomes ``-p tcp -j DROP`` (1.8.9). And a table that holds rules beyond that it does not print at all; then the chains
-    are read one by one. So each chain that a packet comes to is listed by nft too.
+    becomes ``-p tcp -j DROP`` (1.8.9). And a table that holds rules beyond that it does not print at all; then the
+    chains are read one by one. So each chain that a packet comes to is listed by nft too.
     """
 
     def __init__(self, table: str, shown_as: str, family: Family, runner: Runner, reader: Reader) -> None:
