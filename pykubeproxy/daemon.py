@@ -259,7 +259,9 @@ class Daemon:
         wanted = (
             ("comment", "conntrack", "addrtype", "statistic", "recent", "mark") if not standing.chains[FILTER] else ()
         )
-        if has_objects:
+        # Where our chains stand without a rule for INVALID packets, nothing shows the nfacct match to work or to be
+        # missing. Then the objects are taken as proof; a refusal would be looked into (``_look_again``).
+        if has_objects and (not standing.chains[FILTER] or any("--ctstate INVALID" in text for text in texts)):
             wanted = (*wanted, "nfacct")
         features = probe(backend, self._runner, texts, wanted)
         if not has_objects:

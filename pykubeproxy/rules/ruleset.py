@@ -50,7 +50,7 @@ def same_chain(chain: str, one: str, other: str) -> bool:
     """Tell whether two texts of one chain mean the same.
 
     In the dispatching chains only this counts: the set of rules, that the jumps to the node ports come last, and the
-    order among rules with the same address and port.
+    order among rules with the same address and port that lead to different places.
     """
     if one == other:
         return True
@@ -70,6 +70,10 @@ def _unordered_key(text: str) -> tuple[list[tuple[str, list[str]]], list[str]]:
             # A rule behind the node ports jump is never equal to a text that has it in front.
             groups.setdefault("behind", []).append(line)
         groups.setdefault(_destination(line), []).append(line)
+    for key, lines in groups.items():
+        # Several ports of a service have one health check port: which of these rules accepts a packet is no matter.
+        if key != "behind" and len({line.rpartition(" -j ")[2] for line in lines}) == 1:
+            lines.sort()
     return sorted(groups.items()), sorted(tail)
 
 

@@ -20,7 +20,7 @@ from pykubeproxy.config.flags import resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.netfilter.process import SubprocessRunner
 from pykubeproxy.node import nfacct
-from tests.oracle.cases_of import BACKENDS, FAMILIES, Case, Step, run
+from tests.oracle.cases_of import FAMILIES, Case, Step, run
 from tests.support.kernel import EMPTY
 
 PATIENCE = 120.0
@@ -39,20 +39,18 @@ class Notes(SubprocessRunner):
         return super().run(argv, stdin, **more)
 
 
-def restores_over_what_stands(case: Case, step: Step, name: str) -> list[str]:
-    """Return the restores of a daemon on each backend that starts over the recorded rules; [] is what should be."""
+def restores_over_what_stands(case: Case, step: Step, name: str, backend: str) -> list[str]:
+    """Return the restores of a daemon that starts over the recorded rules of a backend; [] is what should be."""
     netns.setns(name)
-    found: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XTABLES_LOCKFILE"] = f"{folder}/xtables.lock"
         nfacct.ensure()
-        for backend in BACKENDS:
-            for family in FAMILIES:
-                stem = "iptables" if family == "ipv4" else "ip6tables"
-                run([f"{stem}-{backend}-restore"], step.save(backend, family))
-            found += _started(case, step, backend, Path(folder))
-            for stem in ("iptables", "ip6tables"):
-                run([f"{stem}-{backend}-restore"], EMPTY)
+        for family in FAMILIES:
+            stem = "iptables" if family == "ipv4" else "ip6tables"
+            run([f"{stem}-{backend}-restore"], step.save(backend, family))
+        found = _started(case, step, backend, Path(folder))
+        for stem in ("iptables", "ip6tables"):
+            run([f"{stem}-{backend}-restore"], EMPTY)
     return found
 
 

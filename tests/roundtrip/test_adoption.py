@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.oracle.cases_of import all_cases, namespace
+from tests.oracle.cases_of import BACKENDS, all_cases, namespace
 from tests.oracle.child import forked
 from tests.roundtrip.standing_daemon import restores_over_what_stands
 
@@ -16,4 +16,5 @@ pytestmark = [
 def test_a_take_over_with_nothing_changed_performs_no_restore(case):
     step = case.steps[-2] if case.depends_on_history else case.steps[-1]
     with namespace(case.env, preload=False) as name:
-        assert forked(restores_over_what_stands, case, step, name) == []
+        for backend in BACKENDS:
+            assert forked(restores_over_what_stands, case, step, name, backend) == []
