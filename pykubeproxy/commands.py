@@ -22,7 +22,7 @@ from pykubeproxy.config.flags import FLAGS, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
-from pykubeproxy.errors import PykubeproxyError, UsageError
+from pykubeproxy.errors import NetfilterError, PykubeproxyError, UsageError
 from pykubeproxy.model.addresses import FAMILIES, Family, family_of, parse_ip
 from pykubeproxy.rules.ruleset import Ruleset
 
@@ -570,7 +570,7 @@ def _kernel_differences(asked: _Asked) -> list[ChainDiff]:
     from pykubeproxy.insight import live  # noqa: PLC0415
     from pykubeproxy.insight.compare import compare  # noqa: PLC0415
     from pykubeproxy.netfilter.process import SubprocessRunner  # noqa: PLC0415
-    from pykubeproxy.netfilter.read import Reader  # noqa: PLC0415
+    from pykubeproxy.netfilter.read import UNKNOWN, Reader  # noqa: PLC0415
 
     live.require_rights()
     objects = _objects(asked)
@@ -579,6 +579,11 @@ def _kernel_differences(asked: _Asked) -> list[ChainDiff]:
     for family in asked.families:
         backend = live.backend_of(asked.options.iptables_backend, family, runner)
         standing = Reader(backend, runner).read().ruleset
+        for table, chains in standing.chains.items():
+            if UNKNOWN in chains.values():
+                raise NetfilterError(
+                    f"table {table} holds native nft rules and too many chains to read them one by one"
+                )
         picture = _picture(asked, objects, family, standing)
         owners = picture.wanted.owner
 

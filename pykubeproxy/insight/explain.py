@@ -18,6 +18,7 @@ from pykubeproxy.insight.standing import Standing
 from pykubeproxy.model.endpoint import Endpoint
 from pykubeproxy.model.service import Problem, ServiceKey, ServicePort
 from pykubeproxy.model.topology import Categories, is_local
+from pykubeproxy.netfilter.read import UNKNOWN
 from pykubeproxy.rules.names import (
     DISPATCH_PREFIX,
     EXTERNAL_SERVICES,
@@ -323,6 +324,8 @@ class _Explainer:
             stands = ruleset.chains[NAT].get(chain)
             if stands is None:
                 found.append(f"nat lacks chain {chain}")
+            elif stands == UNKNOWN:
+                found.append(f"nat {chain} cannot be read among native rules")
             elif not same_chain(chain, stands, text):
                 found.append(f"nat {chain} holds other rules")
         own = (names.cluster, names.local, names.external, names.firewall)

@@ -28,6 +28,7 @@ from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.read import Reader, SavedTable, parse
 from pykubeproxy.node.netlink import HEADER, NETLINK_ROUTE, attribute, attributes, message
 from pykubeproxy.node.nfacct import recent_lists
+from pykubeproxy.rules.names import NAT
 
 _ALL_TABLES = ("raw", "mangle", "nat", "filter", "security")
 _NFT_FAMILY = {"IPv4": "ip", "IPv6": "ip6"}
@@ -59,7 +60,7 @@ def backend_of(wanted: str, family: Family, runner: Runner) -> Backend:
 
 
 def read(backend: Backend, runner: Runner) -> Standing:
-    """Read our chains, their counters, and the memory of affinity.
+    """Read our chains, the counters of nat, and the memory of affinity.
 
     Raises:
         LockBusyError, EnvironmentProblem, NetfilterError: as netfilter.read.
@@ -68,10 +69,9 @@ def read(backend: Backend, runner: Runner) -> Standing:
     reader = Reader(backend, runner)
     reading = reader.read()
     counted: dict[tuple[str, str], list[Counted]] = {}
-    for table in ("filter", "nat"):
-        if table not in reading.unreadable:
-            for packets, octets, chain, rule in _COUNTED.findall(reader.save(table, counters=True)):
-                counted.setdefault((table, chain), []).append(Counted(rule, int(packets), int(octets)))
+    if NAT not in reading.unreadable:
+        for packets, octets, chain, rule in _COUNTED.findall(reader.save(NAT, counters=True)):
+            counted.setdefault((NAT, chain), []).append(Counted(rule, int(packets), int(octets)))
     memory, _ = recent_memory()
     limit = recent_lists().limit
     return Standing(reading.ruleset, counted, reading.unreadable, memory, limit)

@@ -22,7 +22,7 @@ class Standing:
 
     ruleset: Ruleset
     counted: dict[tuple[str, str], list[Counted]] = field(default_factory=dict)
-    """(table, chain) -> its rules with counters; a table that iptables cannot print is not in it."""
+    """(table, chain) -> its rules with counters; nat only, and not where iptables cannot print it."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """Tables that iptables-save cannot print, and its words."""
     memory: dict[str, dict[str, float]] = field(default_factory=dict)

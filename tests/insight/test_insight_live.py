@@ -107,6 +107,14 @@ def test_an_edited_chain_is_found_and_named(node):
         lab.iptables("-t", "nat", "-D", "POSTROUTING", "1")
 
 
+def test_rules_in_the_other_backend_are_walked_too(node):
+    lab, _ = node
+    other = {"nft": "legacy", "legacy": "nft"}[lab.backend]
+    lab.iptables("-A", "FORWARD", "-p", "tcp", "-m", "tcp", "--dport", "8099", "-j", "DROP", backend=other)
+    (dropped,) = traced(node, "10.244.2.13:8099")
+    assert (dropped["verdict"], dropped["path"][-1]["table"]) == ("DROP", f"{other} filter")
+
+
 def native(lab, *rule):
     if lab.backend != "nft":
         pytest.skip("legacy tables hold no native rules")
