@@ -82,8 +82,10 @@ def test_ports_names_and_protocols():
         service(ports=[port(80, "http"), port(53, "dns", "UDP"), {"port": 5000, "name": "s", "protocol": None}])
     )
     assert [(str(one.id), one.id.protocol, one.port) for one in found] == [
-        ("default/web:http", "TCP", 80), ("default/web:dns", "UDP", 53), ("default/web:s", "TCP", 5000)
-    ]  # fmt: skip
+        ("default/web:http", "TCP", 80),
+        ("default/web:dns", "UDP", 53),
+        ("default/web:s", "TCP", 5000),
+    ]
     assert str(only(service()).id) == "default/web"
 
 
@@ -123,8 +125,16 @@ def test_session_affinity(spec, seconds):
 
 
 def test_load_balancer_addresses():
-    obj = service(lb=[{"ip": "203.0.113.9", "ipMode": "Proxy"}, {"ip": "203.0.113.10", "ipMode": "VIP"}, {"hostname": "x"},
-                      {"ip": "203.0.113.11"}, {"ip": ""}, {"ip": "2001:db8::1"}])  # fmt: skip
+    obj = service(
+        lb=[
+            {"ip": "203.0.113.9", "ipMode": "Proxy"},
+            {"ip": "203.0.113.10", "ipMode": "VIP"},
+            {"hostname": "x"},
+            {"ip": "203.0.113.11"},
+            {"ip": ""},
+            {"ip": "2001:db8::1"},
+        ]
+    )
     assert only(obj).load_balancer_ips == ("203.0.113.10", "203.0.113.11")
     assert problems(obj) == []
 
@@ -167,7 +177,12 @@ def test_health_check_port():
         (service(externalIPs=["203.0.113.01"]), "spec.externalIPs[0]", "leading zeros", 1),
         (service(externalIPs=["203.0.113.1%eth0"]), "spec.externalIPs[0]", "is not an IP address", 1),
         (service(lb=["203.0.113.1/32"]), "status.loadBalancer.ingress[0]", "is not an IP address", 1),
-        (service(lb=["203.0.113.1"], loadBalancerSourceRanges=["10.0.0.0/33"]), "spec.loadBalancerSourceRanges[0]", "longer", 1),
+        (
+            service(lb=["203.0.113.1"], loadBalancerSourceRanges=["10.0.0.0/33"]),
+            "spec.loadBalancerSourceRanges[0]",
+            "longer",
+            1,
+        ),
         (service(ports=[port(0)]), "spec.ports[0].port", "not between", 0),
         (service(ports=[port(65536), port(80, "b")]), "spec.ports[0].port", "not between", 1),
         (service(ports=[port(80, node_port=70000)]), "spec.ports[0].nodePort", "there is no node port", 1),
@@ -175,20 +190,37 @@ def test_health_check_port():
         (service(ports=[port(80, protocol="ICMP")]), "spec.ports[0].protocol", "not TCP, UDP or SCTP", 0),
         (service(ports=[port(80, 'a" -j ACCEPT\n')]), "spec.ports[0].name", "not a valid name", 0),
         (service(ports=[port(80, "a"), port(81, "a")]), "spec.ports[1].name", "occurs twice", 1),
-        (service(externalTrafficPolicy="Sometimes", type="NodePort"), "spec.externalTrafficPolicy", "not Cluster or Local", 1),
+        (
+            service(externalTrafficPolicy="Sometimes", type="NodePort"),
+            "spec.externalTrafficPolicy",
+            "not Cluster or Local",
+            1,
+        ),
         (service(internalTrafficPolicy="local"), "spec.internalTrafficPolicy", "not Cluster or Local", 1),
         (service(sessionAffinity="Cookie"), "spec.sessionAffinity", "not None or ClientIP", 1),
-        (service(sessionAffinity="ClientIP", sessionAffinityConfig={"clientIP": {"timeoutSeconds": 0}}),
-         "spec.sessionAffinityConfig.clientIP.timeoutSeconds", "10800 is used", 1),
-        (service(sessionAffinity="ClientIP", sessionAffinityConfig={"clientIP": {"timeoutSeconds": 86401}}),
-         "spec.sessionAffinityConfig.clientIP.timeoutSeconds", "10800 is used", 1),
-        (service(lb=["203.0.113.1"], externalTrafficPolicy="Local", healthCheckNodePort=99999),
-         "spec.healthCheckNodePort", "is no port", 1),
+        (
+            service(sessionAffinity="ClientIP", sessionAffinityConfig={"clientIP": {"timeoutSeconds": 0}}),
+            "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+            "10800 is used",
+            1,
+        ),
+        (
+            service(sessionAffinity="ClientIP", sessionAffinityConfig={"clientIP": {"timeoutSeconds": 86401}}),
+            "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+            "10800 is used",
+            1,
+        ),
+        (
+            service(lb=["203.0.113.1"], externalTrafficPolicy="Local", healthCheckNodePort=99999),
+            "spec.healthCheckNodePort",
+            "is no port",
+            1,
+        ),
         (service('we"b'), "metadata.name", "not a valid name", 0),
-        (service("web", 'a\nb'), "metadata.name", "not a valid name", 0),
+        (service("web", "a\nb"), "metadata.name", "not a valid name", 0),
         (service("web", ""), "metadata.name", "not a valid name", 0),
     ],
-)  # fmt: skip
+)
 def test_an_odd_field_is_named_and_the_rest_is_used(obj, field, word, ports):
     found, told = read(obj)
     assert len(found) == ports

@@ -83,7 +83,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("policy", "endpoints", "cluster", "local", "exist", "hints"), [row[1:] for row in TABLE],
                          ids=[row[0] for row in TABLE])  # fmt: skip
-def test_categories(policy, endpoints, cluster, local, exist, hints):
+def test_categories(policy, endpoints, cluster, local, exist, hints):  # noqa: PLR0917 - a table
     given = tuple(endpoint(index, text) for index, text in enumerate(endpoints.split()))
     found = categorize(given, port(**policy), HERE)
     assert (indices(found.cluster), indices(found.local)) == (cluster, local)
