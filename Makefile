@@ -37,6 +37,9 @@ lint: install ## Style, types, layers
 bench: install ## Measure against kube-proxy (KUBE_PROXY=path), print the table
 	$(BIN)/python -m e2e.bench
 
+faults: install ## Do every fault to the daemon under traffic, print the table (minutes; needs root)
+	$(BIN)/python -m e2e.faults
+
 install: packages $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml

@@ -16,11 +16,12 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ import structlog
 
 import pykubeproxy.sync.engine as engine_module
 from e2e.faults import twins
-from e2e.faults.scene import Tally, endpoint_slice, inside, service
+from e2e.faults.scene import Scene, Tally, endpoint_slice, inside, service
 from e2e.netlab import Backend, Lab
 from e2e.netlab.wiring import NODE_IP
 from pykubeproxy.model.state import ClusterState
@@ -272,10 +273,53 @@ def run(
         finally:
             for soak in soaks:
                 tally.add(soak.stop())
+        deaths = dict(harness.runner.deaths)
+        seconds = time.monotonic() - began
         return Report(
-            backend, count, dict(harness.runner.deaths), harness.starts, tally.made, tally.failed, tally.kinds, harness.wrong,
-            time.monotonic() - began,
-        )  # fmt: skip
+            backend, count, deaths, harness.starts, tally.made, tally.failed, tally.kinds, harness.wrong, seconds
+        )
+
+
+def kill_daemons(backend: Backend, *, kills: int, seed: int = 1) -> Report:
+    """Kill the whole daemon at random moments, now and then together with the restore that it runs."""
+    chance = random.Random(seed)
+    deaths: Counter[str] = Counter()
+    wrong: list[str] = []
+    with Scene(backend, interval=0.01) as scene:
+        scene.start()
+        scene.wait_ready()
+        began = time.monotonic()
+        with scene.traffic() as tally:
+            for number in range(1, kills + 1):
+                way = "daemon"
+                if chance.random() < 0.3:
+                    scene.seam.order("kill", bytes=chance.random(), seconds=0.03)
+                    way = "daemon and its restore"
+                scene.change()
+                time.sleep(chance.uniform(0, 0.1))
+                scene.stop(signal.SIGKILL)
+                deaths[way] += 1
+                scene.seam.clear()
+                scene.start()
+                time.sleep(chance.uniform(0.2, 2.0))  # it dies while it starts, too
+                if number % 10 == 0 or number == kills:
+                    scene.wait_ready()
+                    scene.wait_until(lambda: not len(scene.lost()), 15)
+                    found = scene.lost()
+                    if found:
+                        wrong.append(f"after {number} kills: {found}"[:1000])
+        seconds = time.monotonic() - began
+        return Report(
+            f"{backend}, whole daemon",
+            32,
+            dict(deaths),
+            kills + 1,
+            tally.made,
+            tally.failed,
+            tally.kinds,
+            wrong,
+            seconds,
+        )
 
 
 def in_a_process(backend: Backend, **how: Any) -> Report:
@@ -306,20 +350,25 @@ def main() -> int:
     parser.add_argument(
         "--kills", type=int, default=1000, help="at the small size; a quarter and a tenth at the others"
     )
+    parser.add_argument("--daemons", type=int, default=50, help="kills of whole daemons")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     backends: list[Backend] = ["nft", "legacy"] if arguments.backend == "both" else [arguments.backend]
     is_wrong = False
     for backend in backends:
-        for share, count, batch in ((1.0, 30, 60), (0.25, 300, 400), (0.1, 1500, None)):
-            report = in_a_process(
-                backend, kills=max(1, int(arguments.kills * share)), count=count, seed=arguments.seed, batch=batch
-            )
+        for report in _reports(backend, arguments):
             print(report, flush=True)
             for line in report.wrong:
                 print("   ", line)
             is_wrong = is_wrong or bool(report.failed or report.wrong)
     return 1 if is_wrong else 0
+
+
+def _reports(backend: Backend, arguments: argparse.Namespace) -> Iterator[Report]:
+    for share, count, batch in ((1.0, 30, 60), (0.25, 300, 400), (0.1, 1500, None)):
+        kills = max(1, int(arguments.kills * share))
+        yield in_a_process(backend, kills=kills, count=count, seed=arguments.seed, batch=batch)
+    yield kill_daemons(backend, kills=arguments.daemons, seed=arguments.seed)
 
 
 def service_of(name: str, address: str, **more: Any) -> Service:

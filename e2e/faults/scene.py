@@ -47,6 +47,8 @@ class Scene:
         self._probes = 0
         self._process: Process | None = None
         self._stack = contextlib.ExitStack()
+        self.program: tuple[str, ...] = ("-m", "pykubeproxy")
+        """What python is given: code of a bench's own may stand around the daemon."""
         self.left_out: set[str] = set()
         """Services that are rightly not in the kernel."""
 
@@ -166,7 +168,7 @@ class Scene:
     def start(self, *extra: str) -> None:
         """Start the daemon."""
         argv = [
-            sys.executable, "-m", "pykubeproxy", "--kubeconfig", str(self.kubeconfig), *self.arguments,
+            sys.executable, *self.program, "--kubeconfig", str(self.kubeconfig), *self.arguments,
             "--conntrack-max-per-core", "0", "--iptables-backend", self.backend, "--iptables-min-sync-period", "10ms",
             *extra,
         ]  # fmt: skip

@@ -34,16 +34,25 @@ def lost(lab: Lab, objects: Iterable[dict[str, Any]], arguments: list[str]) -> L
     for family, number in (("ipv4", 4), ("ipv6", 6)):
         command = [sys.executable, "-m", "pykubeproxy", "--dry-run", "--manifests", str(path), "--ip-family", family]
         program = "iptables" if number == 4 else "ip6tables"
-        saved = lab.node.run([f"{program}-{lab.backend}-save"]).stdout
+        saved = _save(lab, f"{program}-{lab.backend}-save")
         counted = ["--assume-nfacct"] if "-m nfacct" in saved else []
         wanted_text = lab.node.run([*command, *arguments, *counted], env={"PYTHONPATH": str(ROOT)}).stdout
-        wanted, have = (standing(parse(text)) for text in (_as_saved(wanted_text), saved))
+        wanted, have = standing(parse(_as_saved(wanted_text))), standing(parse(saved))
         found = difference(have, wanted, None)
         missing += [f"{table}/{chain}" for table, chains in found.write.items() for chain in chains]
         missing += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in found.ensure]
         surplus += [f"{table}/{chain}" for table, chains in found.delete.items() for chain in chains]
         surplus += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in found.remove]
     return Lost(missing, surplus)
+
+
+def _save(lab: Lab, program: str) -> str:
+    """Save the rules; iptables-nft-save may catch a table in the middle of somebody's commit, and calls it strange."""
+    for _ in range(20):
+        saved = lab.node.run([program]).stdout
+        if "incompatible" not in saved:
+            break
+    return saved
 
 
 def _as_saved(document: str) -> str:
