@@ -13,6 +13,7 @@ import structlog
 from pykubeproxy import cli
 
 ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "golden"
 MANIFESTS = ROOT / "e2e/demo/manifests"
 FLAGS = ("--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--hostname-override", "node-a")
 COMMAND = (sys.executable, "-m", "pykubeproxy")
@@ -64,3 +65,17 @@ def load_rules(lab, manifests: Path) -> None:
     """Put the rules that follow from manifests into the laboratory's node, both families."""
     for family, word in ((4, "ipv4"), (6, "ipv6")):
         lab.restore(ask(lab, "--dry-run", "--ip-family", word, manifests=manifests).stdout, family=family)
+
+
+def check(name: str, text: str) -> None:
+    """Compare an output with its file; PYKUBEPROXY_UPDATE_GOLDEN=1 writes the file anew. Hold it to 80 columns."""
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("PYKUBEPROXY_UPDATE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()
+    if not name.startswith(
+        ("explain-yaml", "explain-json", "trace-json", "explain-mermaid", "explain-dot", "explain-graph", "diff")
+    ):
+        assert max(map(len, text.splitlines())) <= 80
+    assert not any(line != line.rstrip() for line in text.splitlines())
+    assert "\x1b" not in text

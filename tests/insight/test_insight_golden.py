@@ -3,13 +3,9 @@
 PYKUBEPROXY_UPDATE_GOLDEN=1 writes the files anew; read the change before you commit it.
 """
 
-import os
-from pathlib import Path
-
 import pytest
-from insight_demo import ALL, gather, run
+from insight_demo import ALL, check, gather, run
 
-GOLDEN = Path(__file__).parent / "golden"
 EXPLAIN = ("explain", "--no-live")
 
 CASES = {
@@ -48,19 +44,6 @@ CASES = {
     "trace-no-service": (ALL, ("trace", "--from", "10.244.2.13", "--to", "8.8.8.8:53/udp"), 0),
     "trace-json": (("00-cluster",), ("trace", "--to", "10.101.245.66:80", "-o", "json"), 0),
 }
-
-
-def check(name: str, text: str) -> None:
-    file = GOLDEN / f"{name}.txt"
-    if os.environ.get("PYKUBEPROXY_UPDATE_GOLDEN"):
-        file.write_text(text)
-    assert text == file.read_text()
-    if not name.startswith(
-        ("explain-yaml", "explain-json", "trace-json", "explain-mermaid", "explain-dot", "explain-graph", "diff")
-    ):
-        assert max(map(len, text.splitlines())) <= 80
-    assert not any(line != line.rstrip() for line in text.splitlines())
-    assert "\x1b" not in text
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,9 +1,10 @@
 """The commands on a node: counters equal the connections made, differences are found, native rules are seen."""
 
 import json
+import re
 
 import pytest
-from insight_demo import ALL, ask, gather, load_rules
+from insight_demo import ALL, ask, check, gather, load_rules
 
 from e2e.netlab import Lab
 
@@ -34,6 +35,21 @@ def test_nothing_differs_after_the_rules_are_loaded(node):
     assert (done.status, done.stdout) == (0, "")
     assert explained(node, "shop")["kernel"] == "agrees"
     assert "the kernel holds the rules that it should" in ask(lab, "explain", "shop", manifests=manifests).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("live-explain", ("explain", "nginx-svc")),
+        ("live-trace-outside", ("trace", "--live", "--from", "192.168.77.2", "--to", "192.168.77.1:30080")),
+        ("live-trace-node", ("trace", "--live", "--from", "node", "--to", "192.168.77.1:30090/udp")),
+        ("live-trace-ipv6", ("trace", "--live", "--from", "fd00:77::2", "--to", "[fd00:77::1]:30066")),
+    ],
+)
+def test_the_output_on_a_quiet_node_is_the_recorded_one(node, name, arguments):
+    lab, manifests = node
+    text = ask(lab, *arguments, manifests=manifests).stdout
+    check(name, re.sub(r"iptables-\w+ [\d.]+", "iptables", text))
 
 
 def test_counters_equal_the_connections_made(node):
