@@ -61,7 +61,7 @@ NFT_BATCH = 2000
 ROUNDS = 6
 """How often one sync starts over (unknown state read again, culprits left out) before it gives up until the retry."""
 MANY_CULPRITS = 8
-"""More refused services than this have a common cause, which bisecting would only hide."""
+"""More refused services than this have a common cause, which is named instead of each of them."""
 DEEP = 1800.0
 """Seconds after which everything is read although nobody seems to have written: whatever was missed is found then."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
@@ -446,7 +446,7 @@ class Engine:
             _note(standing, applied)
         return True
 
-    def _restore(self, step: Step, outcome: Outcome) -> None:
+    def _restore(self, step: Step, outcome: Outcome, *, level: str = "error") -> None:
         document = step.text()
         started = self._clock()
         try:
@@ -461,9 +461,8 @@ class Engine:
                     ip_family=self.family
                 ).inc()
             line = exc.line if isinstance(exc, RestoreError) else None
-            log.error(
-                "restore_failed", family=self.family, stage=step.stage, error=str(exc), input=around(document, line)
-            )
+            tell = log.error if level == "error" else log.debug
+            tell("restore_failed", family=self.family, stage=step.stage, error=str(exc), input=around(document, line))
             raise
         self._metrics.restores_total.labels(ip_family=self.family, result="success").inc()
         self._metrics.restore_duration_seconds.labels(ip_family=self.family).observe(self._clock() - started)
@@ -516,7 +515,7 @@ class Engine:
             if self._is_outdated(wanted):
                 return
         most = MANY_CULPRITS - len(outcome.refused)
-        search = Search(standing, wanted, lambda trial: self._restore(trial, outcome), self._batch, most)
+        search = Search(standing, wanted, lambda trial: self._restore(trial, outcome, level="debug"), self._batch, most)
         try:
             culprits = search.run(step)
         except CommonCauseError:
@@ -612,10 +611,15 @@ class Engine:
         """Tell which services are left out, each once for as long as it lasts for the same reason."""
         now = self.quarantined
         self._metrics.quarantined_services.labels(ip_family=self.family).set(len(now))
-        for key, why in now.items():
-            if self._left_out.get(key) != why:
-                log.error("service_left_out", family=self.family, service=str(key), why=why)
-                self._reporter.service(key, "RulesRefused", f"left out in {self.family}: {why}")
+        news = [key for key, why in now.items() if self._left_out.get(key) != why]
+        if len(news) > MANY_CULPRITS:
+            log.error(
+                "common_cause", family=self.family, services_left_out=len(news), why=now[news[0]],
+                services=[str(key) for key in news[:MANY_CULPRITS]],
+            )  # fmt: skip
+        for key in news[:MANY_CULPRITS]:
+            log.error("service_left_out", family=self.family, service=str(key), why=now[key])
+            self._reporter.service(key, "RulesRefused", f"left out in {self.family}: {now[key]}")
         for key in self._left_out:
             if key not in now:
                 log.info("service_taken_in", family=self.family, service=str(key))

@@ -12,6 +12,10 @@ would refuse. It writes
 Before a service is blamed, an input that brings no service must pass, and the service must be refused a second time: a
 kernel or a program that fails for a moment, or fails at everything, is no service's fault.
 
+More than a handful of culprits have a common cause. Then nothing more is found out about single services: those of a
+small group that is refused are left out together, after so many trials all that are left. Only if not one service was
+accepted, nobody is blamed at all.
+
 This module decides and tries; it must not remember anything, and what follows from its answer is the engine's.
 """
 
@@ -31,6 +35,10 @@ Restore = Callable[[Step], None]
 """Applies a step; raises RestoreError when it is refused."""
 
 HARMLESS = "-j RETURN"
+SMALL_GROUP = 4
+"""Services that are left out together, once the cause is known to be a common one."""
+MORE_TRIALS = 64
+"""Trials from then on."""
 
 
 class CommonCauseError(NetfilterError):
@@ -66,37 +74,50 @@ class Search:
     most: int
     culprits: dict[ServiceKey, str] = field(default_factory=dict)
     """The refused services, and what was said of each."""
+    accepted: int = 0
+    """Trials with services that were taken."""
 
     def run(self, step: Step) -> dict[ServiceKey, str]:
         """Return the services that are refused alone; none when the refusal cannot be had again.
 
         Raises:
-            CommonCauseError: not even a harmless input is taken, or too many services are refused.
+            CommonCauseError: not even a harmless input is taken, or many services are refused and none is accepted.
             LockBusyError, EnvironmentProblem, NetfilterError: as restore.
 
         """
         shares = {key: self._share(key) for key in self._suspects(step)}
         self._check_harmless()
         waiting = list(self._inputs(shares))[::-1]
+        left = MORE_TRIALS
         while waiting:
+            is_common = len(self.culprits) > self.most
             keys = waiting.pop()
+            if is_common:
+                left -= 1
+                if left < 0:
+                    self._blame(keys, f"left over when {len(self.culprits)} services had been refused")
+                    continue
             refused = self._try([shares[key] for key in keys])
             if refused is None:
+                self.accepted += 1
                 continue
-            if len(keys) > 1:
+            if len(keys) > (SMALL_GROUP if is_common else 1):
                 middle = len(keys) // 2
                 waiting += [keys[middle:], keys[:middle]]
                 continue
             self._check_harmless()
-            again = self._try([shares[keys[0]]])
-            if again is None:
-                continue
-            self.culprits[keys[0]] = again.stderr or str(again)
-            if len(self.culprits) > self.most:
-                raise CommonCauseError(
-                    f"{len(self.culprits)} services or more are refused, so the cause is not one of them: {again}"
-                ) from again
+            again = self._try([shares[key] for key in keys])
+            if again is not None:
+                self._blame(keys, again.stderr or str(again))
+        if len(self.culprits) > self.most and not self.accepted:
+            raise CommonCauseError(
+                f"{len(self.culprits)} services are refused and none is accepted, so the cause is not one of them: "
+                f"{next(iter(self.culprits.values()))}"
+            )
         return self.culprits
+
+    def _blame(self, keys: Iterable[ServiceKey], why: str) -> None:
+        self.culprits.update(dict.fromkeys(keys, why))
 
     def _suspects(self, step: Step) -> list[ServiceKey]:
         """Return the services that the step changes anything of."""

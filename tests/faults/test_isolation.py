@@ -139,6 +139,22 @@ def test_more_than_a_handful_is_a_common_cause_whatever_the_batches():
     assert not has_scratch(kernel)
 
 
+@pytest.mark.parametrize("scattered", [True, False], ids=["scattered", "in a row"])
+def test_many_bad_ones_do_not_stop_the_good_ones(scattered):
+    bad = range(0, 120, 3) if scattered else range(30)
+    told = Told()
+    kernel = BlindKernel(bad_words=tuple(f"10.244.0.{11 + i}/32" for i in bad))
+    services, slices = objects(120)
+    program = engine(kernel, state(*services, *slices), told=told)
+    program.sync()
+    assert set(program.quarantined) >= {key(i) for i in bad}
+    served = 120 - len(program.quarantined)
+    assert len(portals(kernel)) == served
+    assert served >= (20 if scattered else 60)
+    assert len(told.found) == MANY_CULPRITS, "a common cause is named once, not for each service"
+    assert not has_scratch(kernel)
+
+
 def test_only_the_chain_that_is_referred_to_stays():
     kernel = FakeKernel()
     services, slices = objects(6)
