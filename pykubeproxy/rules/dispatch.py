@@ -187,7 +187,7 @@ class TreeDispatch:
                 self._changed[parent.chain] = parent
         # Half the size at which a chain is split: an address that comes and goes does not make it flap.
         for node in path:
-            if node.portals is None and node.count <= self._leaf_size // 2:
+            if node.portals is None and node.count <= max(1, self._leaf_size // 2):
                 self._collapse(node)
                 break
 
