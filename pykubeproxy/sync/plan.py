@@ -216,8 +216,9 @@ def _filter_sections(difference: Difference) -> tuple[Section, Section]:
         known = set(old)
         coming = [line for line in new if line not in known]
         if coming:
-            # The old answer stays in front until nat has changed: a refusal must not become silence in between.
-            first.append((chain, standing + "".join(coming)))
+            # Refusals in front: while nat still says otherwise, none must become silence.
+            both = sorted([*old, *coming], key=lambda line: " -j REJECT " not in line)
+            first.append((chain, "".join(both)))
         last.append((chain, wanted))
     whole = _section(difference, FILTER)
     before = Section(FILTER, tuple(first), whole.create, whole.ensured)
