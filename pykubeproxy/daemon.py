@@ -50,7 +50,7 @@ from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, tcp_be_liberal
 from pykubeproxy.rules.names import FILTER
 from pykubeproxy.serving.connections import ConnectionCollector
 from pykubeproxy.serving.health import ProxierHealth
-from pykubeproxy.serving.http import HttpServer
+from pykubeproxy.serving.http import HttpServer, Routes
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
 from pykubeproxy.serving.pages import About, health_routes, metrics_routes
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use
@@ -383,13 +383,43 @@ class Daemon:
                 has_profiling=options.profiling,
                 set_verbosity=self._set_verbosity,
             )
+            routes = metrics_routes(self._metrics, about, stopping=self._http.stopping)
+            if options.status_page:
+                self._add_status_page(routes, health)
             self._http.serve(
                 "metrics",
                 [options.metrics_bind_address],
-                metrics_routes(self._metrics, about, stopping=self._http.stopping),
+                routes,
                 is_hard_fail=hard,
                 on_failure=lambda message: self._warn_node("FailedToStartMetricServer", message),
             )
+
+    def _add_status_page(self, routes: Routes, health: ProxierHealth) -> None:
+        """Add the page for people, unless others than this machine's could read it."""
+        from pykubeproxy.insight.partial import PartialReader  # noqa: PLC0415 - off by default, and some MB
+        from pykubeproxy.insight.status import AboutNode, NodeStatus  # noqa: PLC0415
+        from pykubeproxy.serving.page import add_pages, is_loopback  # noqa: PLC0415
+
+        address = self._options.metrics_bind_address
+        if not is_loopback(address):
+            log.error(
+                "status_page_refused",
+                field="metricsBindAddress",
+                address=address,
+                why="it shows names and addresses of the whole cluster; bind the metrics port to 127.0.0.1 or ::1",
+            )
+            return
+        backends = {family: proxy.backend for family, proxy in self._families.items()}
+        backend = next(iter(backends.values()))
+        about = AboutNode(
+            node=self._node_name,
+            version=__version__,
+            backend=f"iptables-{backend.kind} {'.'.join(map(str, backend.version))}",
+            not_ready=health.why_not_ready,
+            watches=self._statuses,
+        )
+        readers = {family: PartialReader(backend, self._runner) for family, backend in backends.items()}
+        add_pages(routes, NodeStatus(about, self._families, readers))
 
     def _warn_about_the_node(self, client: ApiClient | None) -> None:
         warn(findings(read_facts(), api_server=client.server if client is not None else ""))

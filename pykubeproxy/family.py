@@ -149,6 +149,11 @@ class FamilyProxy:
         self._ask("drift", verify=True)
 
     @property
+    def failures(self) -> int:
+        """How many syncs failed in a row."""
+        return self._loop.failures
+
+    @property
     def backend(self) -> Backend:
         """The iptables that is used."""
         return self._backend

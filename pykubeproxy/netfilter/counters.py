@@ -19,6 +19,7 @@ from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.restore import failure
 
 _RULE = re.compile(rb"^-A (\S+) (?:(.*?) )??-c (\d+) (\d+)(?: (-[jg] .*))?$", re.MULTILINE)
+_CHAIN = re.compile(rb"^-(?:N (\S+)|P (\S+) \S+ -c \d+ \d+)$", re.MULTILINE)
 _DNAT = re.compile(rb"^-A (KUBE-SEP-\S+) .*-c (\d+) \d+ -j DNAT --to-destination (\S+)$", re.MULTILINE)
 
 
@@ -55,6 +56,11 @@ def rules(text: bytes) -> Iterator[CountedRule]:
     for chain, matches, packets, octets, action in _RULE.findall(text):
         rule = b" ".join(part for part in (matches, action) if part)
         yield CountedRule(chain.decode(), rule.decode("utf-8", "surrogateescape"), int(packets), int(octets))
+
+
+def chains(text: bytes) -> list[str]:
+    """Return the names of the chains of a listing, those without rules among them. Pure."""
+    return [(own or builtin).decode() for own, builtin in _CHAIN.findall(text)]
 
 
 def translations(text: bytes) -> dict[str, tuple[str, int]]:

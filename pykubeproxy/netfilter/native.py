@@ -8,7 +8,7 @@ Format: include/uapi/linux/netfilter/nf_tables.h.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pykubeproxy.errors import NetfilterError
 from pykubeproxy.model.addresses import Family
@@ -37,6 +37,23 @@ def chain_names(family: Family, table: str) -> list[str]:
         for buffer, fields in _dump(family, _GETCHAIN, _NEWCHAIN)
         if _CHAIN_NAME in fields and _text(buffer, *fields[_TABLE]) == table
     ]
+
+
+def existing(family: Family, table: str, chains: Sequence[str]) -> frozenset[str]:
+    """Return those of some chains that exist.
+
+    Raises:
+        NetfilterError: the kernel does not answer.
+
+    """
+    head = nfgen(_NFPROTO[family]) + attribute(_TABLE, table.encode() + b"\0")
+    bodies = [head + attribute(_CHAIN_NAME, chain.encode() + b"\0") for chain in chains]
+    try:
+        with NetlinkSocket(NETLINK_NETFILTER) as netlink:
+            codes = netlink.request(_GETCHAIN, 0, bodies)
+    except OSError as error:
+        raise NetfilterError(f"nf_tables does not answer: {error.strerror or error}") from error
+    return frozenset(chain for chain, code in zip(chains, codes, strict=True) if code == 0)
 
 
 def jumps(family: Family, table: str, chain: str) -> str:

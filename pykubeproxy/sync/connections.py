@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import structlog
@@ -141,8 +142,10 @@ class ConnectionCounts:
         self._read_at: float | None = None
         self._next_at = float("-inf")
         self._seconds = 0.0
+        """What the last reading took."""
         self._complaint = ""
         self._is_capped = False
+        self._last = Counted(self.family)
 
     def adopt(self, standing: Ruleset) -> None:
         """Take note of what stands before the first write; where that has counted, read it in a thread of its own."""
@@ -150,7 +153,7 @@ class ConnectionCounts:
         with self._lock:
             self._tally.inherit(chains)
         if chains:
-            threading.Thread(target=self.counted, name=f"connections-{self.family}", daemon=True).start()
+            self._refresh()
 
     def counted(self) -> Counted:
         """Return the sums, read anew if that is due."""
@@ -160,7 +163,17 @@ class ConnectionCounts:
                 self._read()
                 self._seconds = self._clock() - now
                 self._next_at = now + max(self._spacing, SHARE * self._seconds)
-            return self._shown()
+                self._last = self._sums()
+            return self._aged()
+
+    def last(self) -> Counted:
+        """Return the sums of the last reading without waiting; if a new one is due, it is begun."""
+        if self._clock() >= self._next_at and not self._lock.locked():
+            self._refresh()
+        return self._aged()
+
+    def _refresh(self) -> None:
+        threading.Thread(target=self.counted, name=f"connections-{self.family}", daemon=True).start()
 
     # -- inside, with the lock held
 
@@ -212,7 +225,11 @@ class ConnectionCounts:
                 continue  # gone meanwhile
         return found
 
-    def _shown(self) -> Counted:
+    def _aged(self) -> Counted:
+        read_at = self._read_at
+        return replace(self._last, age=None if read_at is None else self._clock() - read_at)
+
+    def _sums(self) -> Counted:
         services, endpoints = self._tally.services, self._tally.endpoints
         return Counted(
             family=self.family,
@@ -221,7 +238,6 @@ class ConnectionCounts:
             other_services=services.other,
             other_endpoints=endpoints.other,
             seconds=self._seconds,
-            age=None if self._read_at is None else self._clock() - self._read_at,
         )
 
 
