@@ -155,8 +155,9 @@ def service_ports(service: Service, family: Family) -> tuple[tuple[ServicePort, 
     if has_leading_zeros(address):
         problem("spec.clusterIPs", f"{address!r} has leading zeros; it is read as {cluster_ip}")
 
-    external_ips = _addresses(spec.external_ips or (), family, "spec.externalIPs", problem)
-    load_balancer_ips = _ingress(service, family, problem)
+    known = frozenset(spec.ip_families or (family,))
+    external_ips = _addresses(spec.external_ips or (), family, "spec.externalIPs", problem, known)
+    load_balancer_ips = _ingress(service, family, problem, known)
     ranges, ranges_lost = _source_ranges(spec.load_balancer_source_ranges or (), family, problem)
     is_external = spec.type in ("NodePort", "LoadBalancer") or bool(spec.external_ips)
     external_local = is_external and _policy(spec.external_traffic_policy, "spec.externalTrafficPolicy", problem)
@@ -225,7 +226,10 @@ def _cluster_ip(spec: ServiceSpec, family: Family) -> str | None:
     return spec.cluster_ip
 
 
-def _addresses(texts: Iterable[str], family: Family, field: str, problem: Tell) -> tuple[str, ...]:
+def _addresses(
+    texts: Iterable[str], family: Family, field: str, problem: Tell, known: frozenset[str]
+) -> tuple[str, ...]:
+    """Return the addresses of one family. ``known``: the families of the service; another one is nobody's."""
     found = []
     for index, text in enumerate(texts):
         if not text.strip():
@@ -239,17 +243,19 @@ def _addresses(texts: Iterable[str], family: Family, field: str, problem: Tell) 
             if has_leading_zeros(text):
                 problem(f"{field}[{index}]", f"{text!r} has leading zeros; it is read as {address}")
             found.append(address)
+        elif kind not in known:
+            problem(f"{field}[{index}]", f"{text!r} is {kind}, which the service has no address of; it is left out")
     return tuple(found)
 
 
-def _ingress(service: Service, family: Family, problem: Tell) -> tuple[str, ...]:
+def _ingress(service: Service, family: Family, problem: Tell, known: frozenset[str]) -> tuple[str, ...]:
     status = service.status
     if status is None or status.load_balancer is None:
         return ()
     texts = [
         (ingress.ip or "") if ingress.ip_mode in (None, "VIP") else "" for ingress in status.load_balancer.ingress or ()
     ]
-    return _addresses(texts, family, "status.loadBalancer.ingress", problem)
+    return _addresses(texts, family, "status.loadBalancer.ingress", problem, known)
 
 
 def _source_ranges(texts: Iterable[str], family: Family, problem: Tell) -> tuple[tuple[Network, ...], bool]:

@@ -96,7 +96,7 @@ def test_ports_names_and_protocols():
         ({"externalTrafficPolicy": "Local"}, False, False),
         ({"externalTrafficPolicy": "Local", "type": "NodePort"}, True, False),
         ({"externalTrafficPolicy": "Local", "externalIPs": ["203.0.113.1"]}, True, False),
-        ({"externalTrafficPolicy": "Local", "externalIPs": ["2001:db8::1"]}, True, False),
+        ({"externalTrafficPolicy": "Local", "externalIPs": ["2001:db8::1"]} | DUAL, True, False),
         ({"externalTrafficPolicy": "Cluster", "type": "LoadBalancer"}, False, False),
         ({"externalTrafficPolicy": "", "internalTrafficPolicy": ""}, False, False),
         ({"internalTrafficPolicy": "Local"}, False, True),
@@ -135,8 +135,9 @@ def test_load_balancer_addresses():
             {"ip": "2001:db8::1"},
         ]
     )
-    assert only(obj).load_balancer_ips == ("203.0.113.10", "203.0.113.11")
-    assert problems(obj) == []
+    (found,), _ = read(obj)
+    assert found.load_balancer_ips == ("203.0.113.10", "203.0.113.11")
+    assert [field for field, _ in problems(obj)] == ["status.loadBalancer.ingress[5]"]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +175,7 @@ def test_health_check_port():
         (service(clusterIPs=["::ffff:10.0.0.1"]), "spec.clusterIPs", "IPv4-mapped", 0),
         (service(clusterIPs=["10.96.0.010"]), "spec.clusterIPs", "leading zeros", 1),
         (service(externalIPs=["nonsense", "203.0.113.1"]), "spec.externalIPs[0]", "is not an IP address", 1),
+        (service(externalIPs=["2001:db8::1", "203.0.113.1"]), "spec.externalIPs[0]", "has no address of", 1),
         (service(externalIPs=["203.0.113.01"]), "spec.externalIPs[0]", "leading zeros", 1),
         (service(externalIPs=["203.0.113.1%eth0"]), "spec.externalIPs[0]", "is not an IP address", 1),
         (service(lb=["203.0.113.1/32"]), "status.loadBalancer.ingress[0]", "is not an IP address", 1),
