@@ -41,8 +41,9 @@ QUIET = 0.3
 """Seconds without a writer after which a look is worth it: a reload of a firewall comes as many small writes."""
 PATIENCE = 1.0
 """Seconds after the first writer when a look is due even though others keep coming."""
-SETTLING = 1.0
-"""Seconds after our last write when its result is taken as the new normal."""
+SETTLING, SETTLE_SHARE = 1.0, 5.0
+"""When the result of our last write is taken as the new normal: after so many seconds at most, or after so many times
+what a digest takes, if that is shorter. The sooner, the less can hide; but one for each write would be dear."""
 GLANCES = 0.1
 """Seconds between two glances, however many writers come."""
 
@@ -99,6 +100,8 @@ class LegacyWatch:
         self._version = 0
         """Counts what may change a table: events of the lock, and writes of ours."""
         self._wrote_at = 0.0
+        self._seconds = 0.0
+        """What the last digests took."""
         self._first_at: float | None = None
         """When the first writer came that has not been told yet."""
         self._last_at = 0.0
@@ -218,8 +221,11 @@ class LegacyWatch:
         if self._wants_glance and self._can_glance:
             dues.append(self._glanced_at + GLANCES)
         if self._is_unsettled():
-            dues.append(self._wrote_at + SETTLING)
+            dues.append(self._settle_at())
         return min(dues) - now if dues else None
+
+    def _settle_at(self) -> float:
+        return self._wrote_at + min(SETTLING, SETTLE_SHARE * self._seconds)
 
     def _told_at(self) -> float:
         assert self._first_at is not None
@@ -264,20 +270,22 @@ class LegacyWatch:
     def _settle(self) -> None:
         """Take what our writes have left for the new normal, if nobody came between."""
         with self._mutex:
-            if self._ours or not self._is_unsettled() or self._clock() < self._wrote_at + SETTLING:
+            if self._ours or not self._is_unsettled() or self._clock() < self._settle_at():
                 return
             version = self._version
             asked = self._unsettled()
+        started = self._clock()
         found = {family: _digests(family, tables) for family, tables in asked.items()}
         with self._mutex:
+            self._seconds = self._clock() - started
             self._drain()
             if version != self._version or self._ours or self._is_open:
                 self._wrote_at = self._clock()
                 return
             for family, digests in found.items():
                 self._known[family].update(digests)
-                if len(digests) < len(asked[family]):
-                    self._wrote_at = self._clock()
+                if len(digests) < len(asked[family]):  # the kernel does not show it: again, but not at once
+                    self._wrote_at, self._seconds = self._clock(), SETTLING
 
     # -- inside, with the mutex held
 

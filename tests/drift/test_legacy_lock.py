@@ -62,8 +62,7 @@ def test_a_writer_without_the_lock_is_found_by_looking():
         assert it.told == []
 
 
-def test_our_own_writes_are_no_news(monkeypatch):
-    monkeypatch.setattr(legacywatch, "SETTLING", 0.05)
+def test_our_own_writes_are_no_news():
     with listening("legacy", document=OURS) as it:
         for number in range(20):
             for family in ("IPv4", "IPv6"):
@@ -114,9 +113,8 @@ def test_a_look_while_a_program_of_ours_runs_takes_nothing_for_granted():
         assert it.look("IPv6") == NAT
 
 
-def test_what_we_wrote_is_settled_by_itself(monkeypatch):
+def test_what_we_wrote_is_settled_by_itself():
     """So that a writer without the lock is found even if it comes before the next look."""
-    monkeypatch.setattr(legacywatch, "SETTLING", 0.05)
     with listening("legacy", document=OURS) as it:
         it.own("*nat\n:KUBE-SVC-BBBBBBBBBBBBBBBB - [0:0]\nCOMMIT\n")
         eventually(lambda: "nat" in it.watch._known["IPv4"], "settled")
