@@ -2,8 +2,8 @@
 
 That is what make-before-break means for traffic: a service that stands before and after never drops, refuses or loses a
 connection on the way; one that appears goes from refused to served without a moment of neither (S13). One thing is let
-pass: who was not served before may be met by silence for a moment (a SYN is repeated), where the outside is to be met by
-silence from then on (policy Local).
+pass: who was not served before may be met by silence for a moment (a SYN is repeated), where the outside is to be met
+by silence from then on (policy Local).
 """
 
 import pytest
