@@ -255,10 +255,11 @@ class Daemon:
         standing = Reader(backend, self._runner).read((FILTER,)).ruleset
         texts = list(standing.chains[FILTER].values()) + [rule.rule for rule in standing.ensured]
         has_objects = nfacct.ensure() >= frozenset(nfacct.COUNTERS)
-        # A take-over or restart (our chains stand) shows by itself what works: nothing is tried, nothing written.
-        wanted = (
-            ("comment", "conntrack", "addrtype", "statistic", "recent", "mark") if not standing.chains[FILTER] else ()
-        )
+        # A take-over or restart (our chains stand) shows by itself what works: nothing is tried, nothing written. Only
+        # what stands in every filter table of ours and does not in this one is; the rest when the kernel refuses it.
+        wanted: tuple[str, ...] = ("comment", "conntrack")
+        if not standing.chains[FILTER]:
+            wanted = (*wanted, "addrtype", "statistic", "recent", "mark")
         # Where our chains stand without a rule for INVALID packets, nothing shows the nfacct match to work or to be
         # missing. Then the objects are taken as proof; a refusal would be looked into (``_look_again``).
         if has_objects and (not standing.chains[FILTER] or any("--ctstate INVALID" in text for text in texts)):

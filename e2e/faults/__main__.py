@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--backend", choices=(*BACKENDS, "both"), default="both")
     parser.add_argument("--only", default="", help="rows whose name holds this text")
     parser.add_argument("--quick", action="store_true", help="the rows that `make test` does")
+    parser.add_argument("--patience", type=float, default=1.0, help="stretch all limits, for machines that are busy")
     parser.add_argument("--json", action="store_true", help="one JSON line for each row")
     arguments = parser.parse_args()
     if os.geteuid():
@@ -35,7 +36,7 @@ def main() -> int:
     rows = [row for row in ROWS if arguments.only in row.name and (row.is_quick or not arguments.quick)]
     if not rows:
         sys.exit(f"no row is called {arguments.only!r}")
-    results = _both(sys.argv[1:]) if arguments.backend == "both" else _one(arguments.backend, rows)
+    results = _both(sys.argv[1:]) if arguments.backend == "both" else _one(arguments.backend, rows, arguments.patience)
     if not arguments.json:
         print(_line(HEAD))
         print(_line(tuple("-" * width for width in WIDTHS)))
@@ -48,11 +49,11 @@ def main() -> int:
     return 1 if wrong or not count else 0
 
 
-def _one(backend: Backend, rows: Iterable[Row]) -> Iterable[Result]:
+def _one(backend: Backend, rows: Iterable[Row], patience: float) -> Iterable[Result]:
     with Scene(backend) as scene:
         for row in rows:
             if backend in row.backends:
-                yield bench.run(scene, row)
+                yield bench.run(scene, row, patience)
 
 
 def _both(arguments: list[str]) -> Iterable[Result]:

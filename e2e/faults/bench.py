@@ -32,14 +32,14 @@ class Result:
         return asdict(self)
 
 
-def run(scene: Scene, row: Row) -> Result:
+def run(scene: Scene, row: Row, patience: float = 1.0) -> Result:
     """Do one fault. The daemon is started anew for each, so that none pays for another's back-off."""
     result = Result(row.name, scene.backend, is_noticeable=row.notice is not None)
     try:
         _prepare(scene, row)
         descriptors = scene.descriptors()
         with scene.traffic() as tally:
-            _harm(scene, row, result)
+            _harm(scene, row, result, patience)
         result.connections, result.failed = tally.made, tally.failed
         if tally.failed and not result.wrong:
             result.wrong = f"connections failed: {tally.kinds}"
@@ -60,35 +60,35 @@ def _prepare(scene: Scene, row: Row) -> None:
     scene.start(*row.arguments)
     scene.wait_ready()
     address = scene.change()
-    if not scene.wait_for_answer(address, 10):
+    if not scene.wait_for_answer(address, 20):
         raise LabError(f"before anything was done a new service did not work:\n{scene.last_words()}")
 
 
-def _harm(scene: Scene, row: Row, result: Result) -> None:
+def _harm(scene: Scene, row: Row, result: Result, patience: float) -> None:
     acting = row.act(scene)
     began = time.monotonic()
     next(acting)
     address = scene.change()
     if row.notice is not None:
         notice = row.notice
-        result.noticed = seconds_until(lambda: notice(scene), row.notice_within, since=began)
+        result.noticed = seconds_until(lambda: notice(scene), row.notice_within * patience, since=began)
         if result.noticed is None:
             result.wrong = f"not noticed within {row.notice_within:g} s"
     time.sleep(row.lasts)
     next(acting)
     over = time.monotonic()
-    result.healed = seconds_until(lambda: scene.answers(address), row.heal_within, since=over)
+    result.healed = seconds_until(lambda: scene.answers(address), row.heal_within * patience, since=over)
     if result.healed is None:
         result.wrong = result.wrong or f"not healed within {row.heal_within:g} s: {scene.last_words(6)}"
         return
-    if not scene.wait_until(scene.is_ready, 10):
+    if not scene.wait_until(scene.is_ready, 20 * patience):
         result.wrong = result.wrong or "not ready after it"
     result.wrong = result.wrong or row.check(scene)
     # What was changed last need not be what arrives last.
-    seconds_until(lambda: not len(scene.lost()), 5)
+    seconds_until(lambda: not scene.lost().count, 5 * patience)
     found = scene.lost()
-    result.lost = len(found)
-    if found and not result.wrong:
+    result.lost = found.count
+    if found.count and not result.wrong:
         result.wrong = f"missing {found.missing[:3]}, surplus {found.surplus[:3]}"
     if not scene.is_running():
         result.wrong = f"the daemon has ended:\n{scene.last_words()}"

@@ -304,9 +304,9 @@ def kill_daemons(backend: Backend, *, kills: int, seed: int = 1) -> Report:
                 time.sleep(chance.uniform(0.2, 2.0))  # it dies while it starts, too
                 if number % 10 == 0 or number == kills:
                     scene.wait_ready()
-                    scene.wait_until(lambda: not len(scene.lost()), 15)
+                    scene.wait_until(lambda: not scene.lost().count, 15)
                     found = scene.lost()
-                    if found:
+                    if found.count:
                         wrong.append(f"after {number} kills: {found}"[:1000])
         seconds = time.monotonic() - began
         return Report(

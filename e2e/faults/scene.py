@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pyroute2 import netns
 
@@ -51,6 +51,8 @@ class Scene:
         """What python is given: code of a bench's own may stand around the daemon."""
         self.left_out: set[str] = set()
         """Services that are rightly not in the kernel."""
+        self.has_comments = True
+        """Whether the kernel has the comment match."""
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -150,6 +152,7 @@ class Scene:
             self.api.delete("Service", "default", name)
             self.api.delete("EndpointSlice", "default", f"{name}-1")
         self.left_out.clear()
+        self.has_comments = True
 
     def flush(self) -> None:
         """Take all rules and chains away, in both families, and what conntrack knows."""
@@ -160,15 +163,17 @@ class Scene:
 
     # The daemon
 
-    @property
-    def arguments(self) -> list[str]:
-        """What decides about rules, the same for the daemon and for the truth."""
-        return ["--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48"]
+    FLAGS: ClassVar[dict[str, str]] = {
+        "hostname-override": "node-a",
+        "cluster-cidr": "10.244.0.0/16,fd00:10:244::/48",
+    }
+    """What decides about rules, the same for the daemon and for the truth."""
 
     def start(self, *extra: str) -> None:
         """Start the daemon."""
+        flags = (f"--{name}={value}" for name, value in self.FLAGS.items())
         argv = [
-            sys.executable, *self.program, "--kubeconfig", str(self.kubeconfig), *self.arguments,
+            sys.executable, *self.program, "--kubeconfig", str(self.kubeconfig), *flags,
             "--conntrack-max-per-core", "0", "--iptables-backend", self.backend, "--iptables-min-sync-period", "10ms",
             *extra,
         ]  # fmt: skip
@@ -261,7 +266,8 @@ class Scene:
     def lost(self) -> Lost:
         """Compare the kernel with what the API server's objects mean."""
         objects = [*self.api.objects("Service"), *self.api.objects("EndpointSlice"), NODE]
-        return lost(self.lab, [o for o in objects if o["metadata"]["name"] not in self.left_out], self.arguments)
+        known = [obj for obj in objects if obj["metadata"]["name"] not in self.left_out]
+        return lost(self.lab, known, self.FLAGS, comments=self.has_comments)
 
 
 class Tally:

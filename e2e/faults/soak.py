@@ -135,7 +135,7 @@ def run(backend: Backend, *, changes: int, rate: float, samples: int = 20, seed:
                 if behind > 0:
                     time.sleep(behind)
             result.seconds = time.monotonic() - began
-            scene.wait_until(lambda: not len(scene.lost()), 30)
+            scene.wait_until(lambda: not scene.lost().count, 30)
         result.connections, result.failed = tally.made, tally.failed
         result.missing, result.surplus = scene.lost()
         result.samples.append(_sample(scene, changes))

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from e2e.netlab import Lab
-from pykubeproxy.netfilter.read import parse, standing
-from pykubeproxy.sync.diff import difference
+import msgspec
 
-ROOT = Path(__file__).parents[2]
+from e2e.netlab import Lab
+from pykubeproxy.config.flags import options_from_flags
+from pykubeproxy.config.options import Options
+from pykubeproxy.dryrun import desired
+from pykubeproxy.model.addresses import FAMILIES
+from pykubeproxy.netfilter.read import parse, standing
+from pykubeproxy.sync.derive import Facts, rule_settings
+from pykubeproxy.sync.diff import difference
+from pykubeproxy.watch.manifests import ClusterObjects
+from pykubeproxy.watch.objects import EndpointSlice, Node, Service
+
+KINDS = {"Service": Service, "EndpointSlice": EndpointSlice, "Node": Node}
 
 
 class Lost(NamedTuple):
@@ -21,29 +28,38 @@ class Lost(NamedTuple):
     missing: list[str]
     surplus: list[str]
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
         return len(self.missing) + len(self.surplus)
 
 
-def lost(lab: Lab, objects: Iterable[dict[str, Any]], arguments: list[str]) -> Lost:
-    """Compare the node's rules of both families with what ``--dry-run`` makes of the objects."""
-    path = lab.claim.folder / "truth.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+def lost(lab: Lab, objects: Iterable[dict[str, Any]], flags: dict[str, str], *, comments: bool = True) -> Lost:
+    """Compare the node's rules of both families with what these objects mean under these flags."""
+    found: dict[type[Any], list[Any]] = {kind: [] for kind in KINDS.values()}
+    for obj in objects:
+        kind = KINDS[obj["kind"]]
+        found[kind].append(msgspec.convert(obj, kind))
+    cluster = ClusterObjects(found[Service], found[EndpointSlice], found[Node], [])
+    options = _options(tuple(flags.items()))
     missing: list[str] = []
     surplus: list[str] = []
-    for family, number in (("ipv4", 4), ("ipv6", 6)):
-        command = [sys.executable, "-m", "pykubeproxy", "--dry-run", "--manifests", str(path), "--ip-family", family]
-        program = "iptables" if number == 4 else "ip6tables"
-        saved = _save(lab, f"{program}-{lab.backend}-save")
-        counted = ["--assume-nfacct"] if "-m nfacct" in saved else []
-        wanted_text = lab.node.run([*command, *arguments, *counted], env={"PYTHONPATH": str(ROOT)}).stdout
-        wanted, have = standing(parse(_as_saved(wanted_text))), standing(parse(saved))
-        found = difference(have, wanted, None)
-        missing += [f"{table}/{chain}" for table, chains in found.write.items() for chain in chains]
-        missing += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in found.ensure]
-        surplus += [f"{table}/{chain}" for table, chains in found.delete.items() for chain in chains]
-        surplus += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in found.remove]
+    for family in FAMILIES:
+        saved = _save(lab, f"{'iptables' if family == 'IPv4' else 'ip6tables'}-{lab.backend}-save")
+        facts = Facts(nfacct="-m nfacct" in saved, comments=comments)
+        settings = rule_settings(family, options, options.hostname_override, found[Node][0], facts)
+        wanted = desired(family, cluster, settings, dispatch=options.service_dispatch).ruleset
+        differs = difference(standing(parse(saved)), wanted, None)
+        missing += [f"{table}/{chain}" for table, chains in differs.write.items() for chain in chains]
+        missing += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in differs.ensure]
+        surplus += [f"{table}/{chain}" for table, chains in differs.delete.items() for chain in chains]
+        surplus += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in differs.remove]
     return Lost(missing, surplus)
+
+
+@lru_cache
+def _options(flags: tuple[tuple[str, str], ...]) -> Options:
+    return options_from_flags(dict(flags))
 
 
 def _save(lab: Lab, program: str) -> str:
@@ -53,12 +69,3 @@ def _save(lab: Lab, program: str) -> str:
         if "incompatible" not in saved:
             break
     return saved
-
-
-def _as_saved(document: str) -> str:
-    """Turn restore input into the form of a save: jumps are appended, not inserted."""
-    return "".join(
-        f"-A {line[3:].replace(' 1 ', ' ', 1)}\n" if line.startswith("-I ") else f"{line}\n"
-        for line in document.splitlines()
-        if not line.startswith("#")
-    )

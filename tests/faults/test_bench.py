@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(420)
 def test_every_quick_row_is_right():
     done = subprocess.run(
-        [sys.executable, "-m", "e2e.faults", "--quick", "--json"],
+        [sys.executable, "-m", "e2e.faults", "--quick", "--json", "--patience", "6"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""/healthz, /livez and /readyz tell the truth: they look at the oldest change, never at the last attempt (R019, R064, R097)."""
+"""/healthz, /livez and /readyz tell the truth: the oldest change counts, not the last attempt (R019, R064, R097)."""
 
 import pytest
 
