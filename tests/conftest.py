@@ -1,4 +1,4 @@
-"""Hypothesis profiles: HYPOTHESIS_PROFILE=long with --timeout=7200 asks twenty times more than `make test` does."""
+"""Hypothesis profiles: HYPOTHESIS_PROFILE=long with --timeout=7200 asks ten times more than `make test` does."""
 
 import os
 
@@ -10,6 +10,6 @@ _COMMON = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 settings.register_profile("default", max_examples=100, **_COMMON)
-settings.register_profile("long", max_examples=2000, **_COMMON)
+settings.register_profile("long", max_examples=1000, **_COMMON)
 settings.register_profile("quick", max_examples=10, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
