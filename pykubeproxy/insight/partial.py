@@ -140,7 +140,7 @@ class PartialReader:
     def _one_by_one(
         self, table: str, chains: list[str], saved: SavedTable, counted: dict[Place, list[Counted]]
     ) -> bool:
-        """List single chains; tell whether all that exist could be printed."""
+        """List single chains; tell whether all is known of those that exist."""
         family = self._backend.family
         # iptables-nft 1.8.9 calls a chain that does not exist incompatible.
         there = native.existing(family, table, chains[:MOST])
@@ -150,9 +150,11 @@ class PartialReader:
                 try:
                     _take(table, counters.listing(self._backend, self._runner, table, chain), saved, counted)
                 except UnreadableTable:
-                    is_whole = False
-                    is_foreign = chain in BUILTIN or chain == FIREWALL
-                    saved.chains[chain] = native.jumps(family, table, chain) if is_foreign else UNKNOWN
+                    if chain in BUILTIN or chain == FIREWALL:
+                        saved.chains[chain] = native.jumps(family, table, chain)
+                    else:
+                        saved.chains[chain] = UNKNOWN
+                        is_whole = False
         return is_whole
 
 
