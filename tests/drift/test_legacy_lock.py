@@ -98,7 +98,7 @@ def test_a_strangers_write_between_ours_is_not_lost():
 
 
 def test_a_look_while_a_program_of_ours_runs_takes_nothing_for_granted():
-    with listening("legacy", document=OURS) as it:
+    with listening("legacy", document=OURS, start=False) as it:  # nobody settles anything by itself
 
         class Meanwhile(SubprocessRunner):
             def run(self, argv, stdin=b"", **more):
