@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pykubeproxy.rules.names import FILTER, NAT
+from pykubeproxy.rules.names import NAT
 from pykubeproxy.sync import plan as right
 from pykubeproxy.sync.plan import Plan, Section, Step
 
@@ -37,11 +37,25 @@ def sweep_first(plan: Plan) -> Plan:
     return Plan((*(Step("sweep", (section,)) for section in early), *plan.steps))
 
 
+def in_two_commits(plan: Plan) -> Plan:
+    """Empty a chain in one commit and fill it in the next, as "flush and add" scripts do."""
+    steps: list[Step] = []
+    for section in pieces(plan):
+        emptied = Section(section.table, tuple((chain, "") for chain, _ in section.chains), section.create)
+        steps += [Step("stage", (emptied,)), Step("stage", (section,))]
+    return Plan(tuple(steps))
+
+
 def _in_order(plan: Plan, key: Callable[[Section], Any]) -> Plan:
     return Plan(tuple(Step("all", (section,)) for section in sorted(pieces(plan), key=key)))
 
 
-TWINS: dict[str, Twin] = {"callees last": callees_last, "filter first": filter_first, "sweep first": sweep_first}
+TWINS: dict[str, Twin] = {
+    "callees last": callees_last,
+    "filter first": filter_first,
+    "sweep first": sweep_first,
+    "in two commits": in_two_commits,
+}
 
 
 def maker(name: str) -> Callable[..., Plan]:
@@ -50,8 +64,3 @@ def maker(name: str) -> Callable[..., Plan]:
         return right.make_plan
     twin = TWINS[name]
     return lambda *given, **more: twin(right.make_plan(*given, **more))
-
-
-def touches(plan: Plan) -> bool:
-    """Tell whether a plan has commits in both tables, without which their order means nothing."""
-    return {FILTER, NAT} <= {section.table for section in pieces(plan)}

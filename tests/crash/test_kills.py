@@ -1,6 +1,6 @@
 """Killed at random points, within a running restore as well, under traffic: nobody notices, the next start converges.
 
-``python -m e2e.faults.crash`` does a thousand for each backend and three sizes of cluster; here are a few, and the twin.
+``python -m e2e.faults.crash`` does a thousand for each backend and three sizes of cluster; here are a few, and twins.
 """
 
 import pytest
@@ -19,6 +19,7 @@ def test_killed_anywhere_no_connection_fails(backend):
     assert report.wrong == []
 
 
-def test_its_twin_that_sweeps_first_loses_connections():
-    report = crash.in_a_process("legacy", kills=24, batch=60, twin="sweep first")
+@pytest.mark.parametrize("twin", ["sweep first", "in two commits"])
+def test_its_twins_lose_connections(twin):
+    report = crash.in_a_process("legacy", kills=16, batch=60, twin=twin)
     assert report.failed > 0
