@@ -359,6 +359,7 @@ class Daemon:
             self._metrics.oldest_unapplied_change_seconds.labels(ip_family=family).set_function(
                 lambda family=family: health.oldest_change_age(family)  # type: ignore[misc]
             )
+        self._metrics.xt_recent_list_size.set_function(lambda: float(nfacct.recent_limit() or 0))
         if "IPv4" in self._facts and self._facts["IPv4"].nfacct:
             for name, counter in (
                 (nfacct.INVALID_DROPPED, self._metrics.iptables_ct_state_invalid_dropped_packets_total),

@@ -122,6 +122,14 @@ class RecentLists:
         return frozenset(name for name, size in self.sizes.items() if size >= self.limit)
 
 
+def recent_limit(*, sys: Path = Path("/sys")) -> int | None:
+    """Return how many clients one xt_recent list can remember, None where that is unknown."""
+    try:
+        return int((sys / "module/xt_recent/parameters/ip_list_tot").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
 def recent_lists(
     prefix: str = "KUBE-SEP-", *, sys: Path = Path("/sys"), proc_net: Path = Path("/proc/thread-self/net")
 ) -> RecentLists:
@@ -129,10 +137,7 @@ def recent_lists(
 
     A list named in rules of both families exists once per family; the larger size counts.
     """
-    try:
-        limit = int((sys / "module/xt_recent/parameters/ip_list_tot").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        limit = None
+    limit = recent_limit(sys=sys)
     sizes: dict[str, int] = {}
     try:
         paths = sorted((proc_net / "xt_recent").iterdir())
