@@ -33,7 +33,9 @@ def test_losers_and_open_addresses_get_events_once():
         wanted = [("svc-1", "SourceRangesOpen"), ("svc-3", "AddressConflict"), ("svc-3", "InvalidField")]
         eventually(lambda: told(there) == wanted, f"events, found {told(there)}")
         assert there.metric('pykubeproxy_source_ranges_open{ip_family="IPv4"}') == 1
-        assert there.metric("pykubeproxy_xt_recent_list_size") == recent_limit(), "R049: what the kernel remembers is told"
+        assert there.metric("pykubeproxy_xt_recent_list_size") == recent_limit(), (
+            "R049: what the kernel remembers is told"
+        )
         event = next(e for e in there.api.objects("Event") if e["reason"] == "AddressConflict")
         assert event["type"] == "Warning"
         assert "198.51.100.7:80/TCP is claimed by Service default/svc-2 as well" in event["message"]
