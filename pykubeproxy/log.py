@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 import structlog
 
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+
+
+class _Stderr:
+    """Standard error as it is at the moment of writing: a progress bar puts itself in its place for a while."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
+_STDERR = _Stderr()
 
 
 def set_up(*, style: str = "", verbosity: int = 0, quiet: bool = False, stream: TextIO | None = None) -> None:
@@ -18,7 +34,7 @@ def set_up(*, style: str = "", verbosity: int = 0, quiet: bool = False, stream: 
     from 4 on, debug lines are shown. ``quiet`` leaves warnings and errors only, for commands whose output is their
     answer.
     """
-    out = stream or sys.stderr
+    out = stream or cast("TextIO", _STDERR)
     as_text = style == "text" if style else out.isatty()
     level = logging.WARNING if quiet else logging.DEBUG if verbosity >= 4 else logging.INFO
     renderer: structlog.typing.Processor = (

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import structlog
 
+from pykubeproxy import progress
 from pykubeproxy.errors import NetfilterError, RestoreError, UnreadableTable
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.netfilter.backend import Backend
@@ -25,7 +26,7 @@ from pykubeproxy.netfilter.restore import restore
 from pykubeproxy.rules.base import jump_pattern
 from pykubeproxy.rules.names import BUILTIN, FILTER, NAT, TABLES, is_ours
 from pykubeproxy.rules.ruleset import Ruleset
-from pykubeproxy.sync.plan import Difference, Plan, make_plan
+from pykubeproxy.sync.plan import Difference, Plan, Step, make_plan
 
 log = structlog.get_logger()
 
@@ -121,7 +122,8 @@ def clean_up(backend: Backend, runner: Runner, *, tables: tuple[str, ...] = TABL
     trouble: list[str] = [
         f"{chain} of {table} stays, empty, because of the rule {keep[table, chain]!r}" for table, chain in keep
     ]
-    for step in plan.steps:
+    title = f"removing the {backend.family} rules from {backend.kind}"
+    for step in progress.over(plan.steps, title, weigh=Step.size):
         try:
             restore(backend, runner, step.text())
         except RestoreError as exc:

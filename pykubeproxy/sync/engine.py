@@ -34,6 +34,7 @@ from typing import Protocol
 
 import structlog
 
+from pykubeproxy import progress
 from pykubeproxy.errors import KilledError, LockBusyError, NetfilterError, PykubeproxyError, RestoreError
 from pykubeproxy.model.service import Problem, ServiceKey
 from pykubeproxy.model.state import ClusterState
@@ -419,7 +420,7 @@ class Engine:
         Unless the standing rules were read just now (``is_fresh``), a refusal may be due to what others have done since
         (a chain deleted that a rule refers to): then no service is blamed before they have been read.
         """
-        for step in plan.steps:
+        for step in progress.over(plan.steps, f"writing the {self.family} rules", weigh=Step.size):
             try:
                 self._restore(step, outcome)
                 applied = step

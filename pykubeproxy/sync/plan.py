@@ -84,6 +84,10 @@ class Step:
         """Whether the step deletes chains."""
         return any(section.delete for section in self.sections)
 
+    def size(self) -> int:
+        """Return how many chains are written or deleted."""
+        return sum(len(section.chains) + len(section.delete) for section in self.sections)
+
     def without_deletes(self) -> Step:
         """Return the step with chains emptied instead of deleted."""
         return Step(self.stage, tuple(section.without_deletes() for section in self.sections))
