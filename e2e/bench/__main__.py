@@ -18,6 +18,7 @@ from e2e.bench.contestants import Backend, Contestant, kube_proxy, ours
 from e2e.bench.kernel import Timeout
 from e2e.bench.scenarios import QUICK, Book, Effort
 from e2e.netlab import LabError
+from pykubeproxy import progress
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 Part = tuple[str, Callable[[Book], None]]
@@ -78,9 +79,13 @@ def main() -> int:
     failures = 0
     began = time.monotonic()
     loads = [machine.load()]
-    for name, measure in parts(contestants, options.backend, QUICK if options.quick else Effort(), quick=options.quick):
-        if not all(word in name for word in options.only):
-            continue
+    effort = QUICK if options.quick else Effort()
+    asked = [
+        part
+        for part in parts(contestants, options.backend, effort, quick=options.quick)
+        if all(word in part[0] for word in options.only)
+    ]
+    for name, measure in progress.over(asked, "measuring"):
         print(f"-- {name} (load {machine.load()})", flush=True)
         try:
             measure(book)
