@@ -10,19 +10,26 @@ A plan is plain data: it is printed (``--dry-run``), tested and applied as the s
   (REJECT goes). So the filter chains are written twice where both happen: first with the old and the new lines, at
   the end with the new ones.
 * A small plan is one input: filter, nat, filter. A large one is cut into batches by service, because
-  iptables-nft-restore takes time quadratic in the size of one input.
+  iptables-nft-restore takes time quadratic in the lines of one commit. Nor should a commit be too small: each makes the
+  kernel walk everything that the base chains lead to (75 ms at 5,000 services), and each input starts a program. New
+  chains are reached by nothing yet, so they come in small commits, several to an input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from pykubeproxy.rules.names import DISPATCH_PREFIX, FILTER, MANGLE, MARK_MASQ, NAT, UNORDERED, callers_first
 from pykubeproxy.rules.ruleset import Ensured
 
 Stage = Literal["prepare", "stage", "switch", "finish", "sweep", "all"]
+Chains = tuple[tuple[str, str], ...]
+"""(name, text) of chains"""
+
+COMMIT = 1000
+"""Lines of one commit of new chains on nft (docs/benchmarks.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +37,8 @@ class Section:
     """The part of a restore input for one table, committed in one go."""
 
     table: str
-    chains: tuple[tuple[str, str], ...] = ()
-    """(name, text) of chains to create or rewrite whole."""
+    chains: Chains = ()
+    """Chains to create or rewrite whole."""
     create: tuple[str, ...] = ()
     """Chains that are made and not flushed, because they are not ours (they do not exist yet)."""
     ensured: tuple[Ensured, ...] = ()
@@ -46,7 +53,7 @@ class Section:
     @property
     def rules(self) -> int:
         """How many lines the section has, its cost on nft."""
-        return sum(text.count("\n") + 1 for _, text in self.chains) + 2 * len(self.delete) + len(self.ensured)
+        return _cost(self.chains) + 2 * len(self.delete) + len(self.ensured)
 
     def text(self) -> str:
         """Return the restore input of this section (for ``--noflush``)."""
@@ -142,43 +149,50 @@ def make_plan(difference: Difference, owner: Callable[[str], object | None], *, 
     """Order a difference into a plan.
 
     ``owner`` tells which service port a nat chain belongs to (None: shared by all); chains of one owner stay in one
-    commit. ``batch`` is the number of lines that one input should hold at most; None means that one input is best
-    whatever its size.
+    commit. ``batch`` is the most lines that one input holds, though no chain is ever cut; None means that one input is
+    best whatever its size.
     """
     if not difference:
         return Plan()
     before, after = _filter_sections(difference)
     mangle = _section(difference, MANGLE)
-    own, shared = [], []
-    for chain, (_, text) in difference.write.get(NAT, {}).items():
+    write = difference.write.get(NAT, {})
+    own: dict[object, list[tuple[str, str]]] = {}
+    shared: list[tuple[str, str]] = []
+    for chain, (_, text) in write.items():
         who = owner(chain)
-        if who is None:
-            shared.append((chain, text))
-        else:
-            own.append((who, chain, text))
+        (shared if who is None else own.setdefault(who, [])).append((chain, text))
     delete = tuple(sorted(difference.delete.get(NAT, ()), key=callers_first))
     ensured = tuple(rule for rule in difference.ensure if rule.table == NAT)
     removed = tuple(rule for rule in difference.remove if rule.table == NAT)
-    switch = Section(NAT, tuple(shared), ensured=ensured, removed=removed)
 
-    whole = Section(NAT, tuple((c, t) for _, c, t in own) + tuple(shared), (), ensured, removed, delete)
-    size = whole.rules + before.rules + after.rules
-    if batch is None or size <= batch:
+    chains = tuple(item for group in own.values() for item in group)
+    whole = Section(NAT, chains + tuple(shared), (), ensured, removed, delete)
+    if batch is None or whole.rules + before.rules + after.rules <= batch:
         return Plan(_steps([("all", [mangle, before, whole, after])]))
-    new_tree = sorted(
-        (item for item in shared if item[0].startswith(DISPATCH_PREFIX) and difference.write[NAT][item[0]][0] is None),
-        key=_depth,
-        reverse=True,
-    )
+    tree = sorted((item for item in shared if item[0].startswith(DISPATCH_PREFIX)), key=_depth, reverse=True)
+    new_tree = [item for item in tree if write[item[0]][0] is None]
+    old_tree = [item for item in tree if write[item[0]][0] is not None]
     # What the service chains jump to must stand before them.
-    base = tuple(item for item in shared if item[0] == MARK_MASQ and difference.write[NAT][MARK_MASQ][0] is None)
-    staged = {chain for chain, _ in (*new_tree, *base)}
-    switch = replace(switch, chains=tuple(item for item in shared if item[0] not in staged))
-    steps: list[tuple[Stage, list[Section]]] = [("prepare", [mangle, before, Section(NAT, base)])]
-    steps += [("stage", [Section(NAT, chains)]) for chains in _batches(own, batch)]
-    steps += [("stage", [Section(NAT, chains)]) for chains in _batches([(c, c, t) for c, t in new_tree], batch)]
-    steps += [("switch", [switch]), ("finish", [after])]
+    base = tuple(item for item in shared if item[0] == MARK_MASQ and write[MARK_MASQ][0] is None)
+    known = {chain for chain, _ in (*tree, *base)}
+    rest = tuple(item for item in shared if item[0] not in known)
+
+    fresh = [group for group in own.values() if all(write[chain][0] is None for chain, _ in group)]
+    changed = [group for group in own.values() if any(write[chain][0] is not None for chain, _ in group)]
+    small = min(COMMIT, batch)
+    stage = [Section(NAT, commit) for commit in _commits(fresh, small)]
+    stage += [Section(NAT, commit) for commit in _commits(changed, batch)]
+    stage += [Section(NAT, commit) for commit in _commits([[item] for item in new_tree], small)]
+    # A packet meets one chain of each depth, and what a chain leads to stands before it: so they need no common commit.
+    switch = [Section(NAT, commit) for commit in _commits([[item] for item in old_tree], batch)]
+    switch.append(Section(NAT, rest, ensured=ensured, removed=removed))
     half = max(1, batch // 2)
+    prepare = [mangle, *_cut(before, batch), Section(NAT, base)]
+    steps: list[tuple[Stage, list[Section]]] = [("prepare", sections) for sections in _inputs(prepare, batch)]
+    steps += [("stage", sections) for sections in _inputs(stage, batch)]
+    steps += [("switch", sections) for sections in _inputs(switch, batch)]
+    steps += [("finish", sections) for sections in _inputs(_cut(after, batch), batch)]
     steps += [("sweep", [Section(NAT, delete=delete[i : i + half])]) for i in range(0, len(delete), half)]
     return Plan(_steps(steps))
 
@@ -229,19 +243,56 @@ def _filter_sections(difference: Difference) -> tuple[Section, Section]:
     return before, Section(FILTER, tuple(last), removed=whole.removed, delete=whole.delete)
 
 
-def _batches(own: list[tuple[object, str, str]], batch: int) -> Iterable[tuple[tuple[str, str], ...]]:
-    """Cut chains into inputs of about ``batch`` lines, never between two chains of one owner."""
-    groups: dict[object, list[tuple[str, str]]] = {}
-    for who, chain, text in own:
-        groups.setdefault(who, []).append((chain, text))
+def _cost(chains: Iterable[tuple[str, str]]) -> int:
+    return sum(text.count("\n") + 1 for _, text in chains)
+
+
+def _commits(groups: list[list[tuple[str, str]]], limit: int) -> Iterator[Chains]:
+    """Cut chains into commits of at most ``limit`` lines, never between two chains of one group.
+
+    But a group that is larger by itself is cut: its endpoint chains come first, then what leads to them. What an
+    endpoint's chain does depends on that endpoint alone, so it agrees with its callers old and new.
+    """
     waiting: list[tuple[str, str]] = []
     size = 0
-    for chains in groups.values():
-        cost = sum(text.count("\n") + 1 for _, text in chains)
-        if waiting and size + cost > batch:
+    for group in groups:
+        cost = _cost(group)
+        if waiting and size + cost > limit:
             yield tuple(waiting)
             waiting, size = [], 0
-        waiting += chains
+        if cost > limit and len(group) > 1:
+            yield from _commits([[item] for item in sorted(group, key=_callees_first)], limit)
+            continue
+        waiting += group
         size += cost
     if waiting:
         yield tuple(waiting)
+
+
+def _callees_first(item: tuple[str, str]) -> tuple[int, int]:
+    rank, depth = callers_first(item[0])
+    return -rank, -depth
+
+
+def _inputs(sections: Iterable[Section], limit: int) -> Iterator[list[Section]]:
+    """Put commits together into inputs of at most ``limit`` lines."""
+    waiting: list[Section] = []
+    size = 0
+    for section in sections:
+        cost = section.rules
+        if waiting and size + cost > limit:
+            yield waiting
+            waiting, size = [], 0
+        waiting.append(section)
+        size += cost
+    if waiting:
+        yield waiting
+
+
+def _cut(section: Section, limit: int) -> list[Section]:
+    """Cut a section of filter into commits by chain, if it is too large."""
+    if section.rules <= limit:
+        return [section]
+    parts = [Section(section.table, create=section.create)]
+    parts += [Section(section.table, commit) for commit in _commits([[item] for item in section.chains], limit)]
+    return [*parts, Section(section.table, (), (), section.ensured, section.removed, section.delete)]
