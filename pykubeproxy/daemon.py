@@ -40,7 +40,7 @@ from pykubeproxy.netfilter.process import Runner, SubprocessRunner
 from pykubeproxy.netfilter.read import Reader
 from pykubeproxy.netfilter.watch import WatchedRunner
 from pykubeproxy.netfilter.watchers import make_watch
-from pykubeproxy.node import conntrack, nfacct
+from pykubeproxy.node import conntrack, memory, nfacct
 from pykubeproxy.node.addresses import interface_addresses, ipv6_supported, node_ips
 from pykubeproxy.node.check import findings, read_facts, warn
 from pykubeproxy.node.leftovers import find_ipvs, remove_ipvs, remove_nftables_mode
@@ -178,6 +178,7 @@ class Daemon:
     def run(self) -> int:
         """Start everything, wait for the end, stop everything."""
         options = self._options
+        memory.begin()
         require_root()
         if options.oom_score_adj is not None:
             set_oom_score_adj(options.oom_score_adj)
@@ -314,6 +315,7 @@ class Daemon:
                 on_crash=self._ending.put,
                 refresh=self._refresh,
                 on_refused=lambda backend=backend: self._look_again(backend),  # type: ignore[misc]
+                on_loaded=self._on_loaded,
             )
             self._families[family] = proxy
             proxy.start()
@@ -451,6 +453,11 @@ class Daemon:
             if facts.local_addresses != addresses:
                 self._facts[family] = replace(facts, local_addresses=addresses)
                 self._families[family].configure(self._settings(family), self._options, "addresses")
+
+    def _on_loaded(self) -> None:
+        """Everything was rendered for one family; once that is so for all, most of the memory in use will stay."""
+        if self.has_synced:
+            memory.settle()
 
     def _on_node(self, node: Node | None) -> None:
         """Take the own Node (None: there is none)."""

@@ -17,6 +17,7 @@ from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.watch import Watch
+from pykubeproxy.node import memory
 from pykubeproxy.node.addresses import interface_addresses, local_addresses
 from pykubeproxy.node.leftovers import remove_nftables_mode
 from pykubeproxy.rules.names import FILTER, NAT
@@ -35,6 +36,9 @@ from pykubeproxy.sync.history import SyncHistory
 from pykubeproxy.sync.runner import SyncLoop
 
 log = structlog.get_logger()
+
+LARGE_INPUT = 1 << 20
+"""Bytes written in one sync from which on free memory is given back to the kernel."""
 
 
 class FamilyProxy:
@@ -57,13 +61,16 @@ class FamilyProxy:
         on_crash: Callable[[BaseException], None],
         refresh: Callable[[], None],
         on_refused: Callable[[], None] = lambda: None,
+        on_loaded: Callable[[], None] = lambda: None,
     ) -> None:
+        """Wire it. ``on_loaded`` is called after a sync that rendered everything."""
         self.family = family
         self._backend = backend
         self._runner = runner
         self._metrics = metrics
         self._health = health
         self._on_object_problem = on_problem
+        self._on_loaded = on_loaded
         self._refresh = refresh
         self._released = threading.Event()
         self._ready_since: float | None = None
@@ -229,6 +236,10 @@ class FamilyProxy:
             self._took_over = True
             self._take_over_other_backend()
             remove_nftables_mode(self.family)
+        if outcome.is_full:
+            self._on_loaded()
+        elif outcome.bytes > LARGE_INPUT:
+            memory.give_back()
 
     def _take_over_other_backend(self) -> None:
         """Remove what we or kube-proxy left in the other iptables backend, now that the rules stand in this one."""

@@ -57,8 +57,9 @@ from pykubeproxy.sync.plan import Plan, Section, Step, make_plan
 
 log = structlog.get_logger()
 
-NFT_BATCH = 2000
-"""Lines of one input on nft: iptables-nft-restore takes time quadratic in them (docs/benchmarks.md)."""
+NFT_BATCH = 4000
+"""Most lines of one input on nft: iptables-nft-restore takes time quadratic in the lines of a commit, and the kernel a
+fixed time for each commit (docs/benchmarks.md)."""
 ROUNDS = 6
 """How often one sync starts over (unknown state read again, culprits left out) before it gives up until the retry."""
 MANY_CULPRITS = 8
