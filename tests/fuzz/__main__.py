@@ -1,6 +1,7 @@
 """``python -m tests.fuzz TARGET [-runs=N]``: fuzz raw bytes, coverage-guided, with atheris (not needed by the tests).
 
-``pip install atheris`` first. Targets: see ``targets``. libFuzzer's flags are taken: -runs=, -max_total_time=, a corpus folder.
+``pip install atheris`` first. Targets: see ``targets``. libFuzzer's flags are taken: -runs=, -max_total_time=, a
+corpus folder.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """Names, labels, annotations, addresses and ports of objects cannot put words into restore input (R022, R023, R107).
 
-hypothesis makes them hostile here; ``python -m tests.fuzz`` lets atheris do the same to raw bytes for as long as one likes.
+hypothesis makes them hostile here; ``python -m tests.fuzz`` lets atheris do the same to raw bytes for as long as one
+likes.
 """
 
 import json
@@ -14,11 +15,54 @@ from tests.fuzz.targets import SEEDS, TARGETS, check_rules, config, objects
 from tests.support.builders import desired, endpoint_slice, service
 
 WORDS = (
-    "", " ", "\n", "\r\n", "\x00", '"', "\\", "'", "`", "$(reboot)", ";", "#", "COMMIT", "\nCOMMIT\n*nat\n-F\n",
-    '" -j ACCEPT\n-A KUBE-SERVICES -j ACCEPT\n', "-j ACCEPT", "\u2028", "\u0085", "é", "\udc80", "%s", "{mask}", "::1", "0.0.0.0",
-    "10.0.0.1", "10.0.0.1\n-F", "10.0.0.1/8", "010.0.0.1", "0x7f.1", "1", "fd00::1", "fd00::1%eth0", "::ffff:10.0.0.1", "a" * 300,
-    "web", "default", "http", "None", "TCP", "tcp", "ICMP", "Local", "ClientIP", "0.0.0.0/0", "::/0", " 10.0.0.0/8 ", "10.0.0.0/33",
-)  # fmt: skip
+    "",
+    " ",
+    "\n",
+    "\r\n",
+    "\x00",
+    '"',
+    "\\",
+    "'",
+    "`",
+    "$(reboot)",
+    ";",
+    "#",
+    "COMMIT",
+    "\nCOMMIT\n*nat\n-F\n",
+    '" -j ACCEPT\n-A KUBE-SERVICES -j ACCEPT\n',
+    "-j ACCEPT",
+    "\u2028",
+    "\u0085",
+    "é",
+    "\udc80",
+    "%s",
+    "{mask}",
+    "::1",
+    "0.0.0.0",
+    "10.0.0.1",
+    "10.0.0.1\n-F",
+    "10.0.0.1/8",
+    "010.0.0.1",
+    "0x7f.1",
+    "1",
+    "fd00::1",
+    "fd00::1%eth0",
+    "::ffff:10.0.0.1",
+    "a" * 300,
+    "web",
+    "default",
+    "http",
+    "None",
+    "TCP",
+    "tcp",
+    "ICMP",
+    "Local",
+    "ClientIP",
+    "0.0.0.0/0",
+    "::/0",
+    " 10.0.0.0/8 ",
+    "10.0.0.0/33",
+)
 texts = st.one_of(
     st.sampled_from(WORDS), st.text(max_size=12), st.lists(st.sampled_from(WORDS), max_size=3).map("".join)
 )

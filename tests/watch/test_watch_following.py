@@ -148,7 +148,7 @@ class TestTrouble:
                     assert receivers["services"].names == names_on(server, "services")
 
     def test_of_many_kinds_at_once_is_got_over(self, tmp_path):
-        rng = random.Random(7)  # noqa: S311 - chance, not secrecy
+        rng = random.Random(7)
         with StandIn() as server:
             faults = server.faults
             with following(server, tmp_path, sleep=hurried) as (source, receivers):

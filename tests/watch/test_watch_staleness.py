@@ -1,4 +1,5 @@
-"""Nobody is told that all is well while the rules are old (R019, R064, R105742): ages grow, and stop growing, when they should.
+"""Nobody is told that all is well while the rules are old (R019, R064, R105742): ages grow, and stop growing, when
+they should.
 
 Clocks are injected. The same on real connections, with real time: the rows "half-open" and "silent" of ``make faults``.
 """
