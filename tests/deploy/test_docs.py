@@ -1,0 +1,83 @@
+"""The pages for operators: links lead somewhere, files exist, words of the log are those that the program says."""
+
+import re
+
+import pytest
+
+from pykubeproxy.serving.metrics import Metrics
+from tests.support.node import ROOT
+
+PAGES = ["install", "migrate", "troubleshooting", "metrics", "security", "limits"]
+SOURCES = "\n".join(path.read_text() for path in (ROOT / "pykubeproxy").rglob("*.py"))
+# Written on other pages of this project, by others.
+LATER = {"benchmarks.md"}
+
+
+def page(name):
+    return (ROOT / f"docs/{name}.md").read_text()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name):
+    for target in re.findall(r"\]\(([^)]+)\)", page(name)):
+        path, _, anchor = target.partition("#")
+        text = (ROOT / "docs" / path).read_text() if path else page(name)
+        if anchor:
+            heads = {
+                re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-")
+                for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            }
+            assert anchor in heads, target
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_and_modules_that_are_named_exist(name):
+    for path in re.findall(r"\b((?:deploy|e2e|tests|docs)/[\w./-]+)", page(name)):
+        where = path.rstrip("./")
+        assert (ROOT / where).exists() or where.rpartition("/")[2] in LATER, where
+    for module in re.findall(r"python -m (e2e[\w.]*)", page(name)):
+        folder = ROOT / module.replace(".", "/")
+        assert (folder / "__main__.py").exists() or folder.with_suffix(".py").exists(), module
+
+
+def test_events_of_the_log_are_what_the_program_says():
+    words = [w for w in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", page("troubleshooting")) if "kubeproxy_" not in w]
+    assert len(set(words)) > 10
+    known = {
+        "ip_list_tot",
+        "rp_filter",
+        "ip_local_port_range",
+        "ip_local_reserved_ports",
+        "nf_tables",
+        "ip_tables",
+        "api_server",
+    }
+    assert [word for word in words if word not in known and f'"{word}"' not in SOURCES] == []
+
+
+def test_messages_are_what_the_program_says():
+    for text in (
+        "needs root (uid 0 with CAP_NET_ADMIN and CAP_NET_RAW)",
+        "iptables may not write: ",
+        "no iptables found",
+    ):
+        assert text.strip() in page("troubleshooting")
+        assert text in SOURCES
+    for reason in ("ConfigurationInvalid", "RulesRefused", "InvalidField", "AddressConflict"):
+        assert reason in page("troubleshooting")
+        assert f'"{reason}"' in SOURCES
+
+
+def test_every_metric_is_described():
+    text = page("metrics")
+    for family in Metrics(with_process=False).registry.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        assert f"`{name}`" in text, name
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_flags_that_are_named_exist(name):
+    ours = {flag.partition("=")[0] for flag in re.findall(r"`(--[a-z-]+)", page(name))}
+    foreign = {"--skip-phases", "--noflush", "--isolation", "--build-arg"}
+    reference = (ROOT / "docs/configuration.md").read_text() + SOURCES
+    assert [flag for flag in ours - foreign if flag not in reference and f'"{flag[2:]}"' not in reference] == []
