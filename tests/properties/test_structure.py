@@ -15,4 +15,4 @@ from tests.support.truths import untruths
 def test_a_ruleset_holds_together(family, dispatch, data):
     at = data.draw(settings(family))
     wanted = desired(family, data.draw(clusters()), at, dispatch=dispatch)
-    assert untruths(wanted.ruleset, without_external_ips=not at.uses_external_ips) == []
+    assert untruths(wanted.ruleset, spares_external=not at.uses_external_ips or at.strict_source_ranges) == []

@@ -13,11 +13,11 @@ PLACEHOLDERS = frozenset(("KUBE-PROXY-CANARY", "KUBE-MARK-MASQ", "KUBE-NODEPORTS
 """Chains that stand whether something jumps to them or not."""
 
 
-def untruths(ruleset: Ruleset, *, without_external_ips: bool = False) -> list[str]:
+def untruths(ruleset: Ruleset, *, spares_external: bool = False) -> list[str]:
     """Return what is not as it must be.
 
-    ``without_external_ips``: with the gate AllowServiceExternalIPs off kube-proxy makes a KUBE-EXT chain that nothing
-    leads to, and so do we.
+    ``spares_external``: a KUBE-EXT chain may stand that nothing leads to. kube-proxy makes one where the gate
+    AllowServiceExternalIPs is off, and so do we; so does a load balancer address that --strict-source-ranges closes.
     """
     found: list[str] = []
     for table, chains in ruleset.chains.items():
@@ -49,7 +49,7 @@ def untruths(ruleset: Ruleset, *, without_external_ips: bool = False) -> list[st
                 if last != sorted(last):
                     found.append("the jump to the node ports is not the last rule")
         unused = set(chains) - jumped - PLACEHOLDERS
-        if without_external_ips:
+        if spares_external:
             # What such a chain leads to is used only by it.
             unused = {chain for chain in unused if not chain.startswith("KUBE-EXT-")}
         found += [f"{table} {chain}: nothing leads to it" for chain in sorted(unused)]
