@@ -293,11 +293,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "connection_metrics", "pykubeproxy.connectionMetrics", "connection-metrics", kinds.BOOL, _RESTART,
-        "Count new connections, packets and bytes of each service port and endpoint.",
+        "Count new connections of each service port and endpoint (docs/metrics.md says at what price).",
     ),
     Setting(
         "status_page", "pykubeproxy.statusPage", "status-page", kinds.BOOL, _RESTART,
-        "Serve a page for people beside /metrics.",
+        "Serve a page for people beside /metrics, if that is bound to a loopback address (docs/status-page.md).",
     ),
 )  # fmt: skip
 
