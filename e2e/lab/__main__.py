@@ -42,7 +42,8 @@ def _one(backend: Backend, programs: dict[str, Path], kube_proxy: Path | None) -
     with LabSite(programs, backend, kube_proxy) as site:
         with proxy_running(site):
             for name, check in checks.CHECKS.items():
-                complaints += _tell(f"{backend}: {name}", lambda check=check: check(site))
+                complaints += _tell(f"{backend}: {name}", lambda check=check: check(site))  # type: ignore[misc]
+            complaints += _tell(f"{backend}: the rights of system:node-proxier are enough", site.rights_are_enough)
         if kube_proxy is not None:
             complaints += _tell(
                 f"{backend}: kube-proxy → pykubeproxy → kube-proxy, twice", lambda: trial.swap(site, print)

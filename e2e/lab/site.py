@@ -219,6 +219,15 @@ class LabSite:
                 found += float(line.rpartition(" ")[2])
         return found
 
+    def rights_are_enough(self) -> list[str]:
+        """Return what the proxy was refused, and what it could not do with the rights of system:node-proxier."""
+        log = (self.lab.claim.folder / "proxy.log").read_text(errors="replace")
+        found = [line for line in log.splitlines() if " 403" in line or "orbidden" in line][:3]
+        events = self.api.list("Event", "default")
+        if not [event for event in events if event["reason"] == "Starting" and event["involvedObject"]["name"] == NODE]:
+            found.append("no Event of the start was posted")
+        return found
+
     def last_words(self) -> str:
         """Return the end of the proxy's log."""
         log = self.lab.claim.folder / "proxy.log"

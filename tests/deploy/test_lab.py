@@ -21,6 +21,7 @@ KUBE_PROXY, WITHOUT_KUBE_PROXY = binaries.kube_proxy(os.environ)
 def test_the_checks_hold_on_a_real_control_plane(backend):
     with LabSite(PROGRAMS, backend) as site, proxy_running(site):
         assert {name: found for name, check in checks.CHECKS.items() if (found := check(site))} == {}
+        assert site.rights_are_enough() == []
 
 
 @pytest.mark.netns
