@@ -79,7 +79,9 @@ def _unordered_key(text: str) -> tuple[list[tuple[str, list[str]]], list[str]]:
 
 def _destination(line: str) -> str:
     words = line.split()
-    address = words[words.index("-d") + 1] if "-d" in words else ""
-    protocol = words[words.index("-p") + 1] if "-p" in words else ""
-    port = words[words.index("--dport") + 1] if "--dport" in words else ""
-    return f"{address} {protocol} {port}"
+    words.append("")  # somebody else's rule may end with one of the words: a comment is printed without quotes
+
+    def behind(word: str) -> str:
+        return words[words.index(word) + 1] if word in words else ""
+
+    return f"{behind('-d')} {behind('-p')} {behind('--dport')}"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pykubeproxy.rules.ruleset import same_chain
 from tests.fuzz.grammar import strange_lines
 from tests.fuzz.targets import SEEDS, TARGETS, check_rules, config, objects
 from tests.support.builders import desired, endpoint_slice, service
@@ -208,3 +209,12 @@ def test_every_line_of_ours_is_in_the_grammar():
 def test_the_seeds_are_right(target):
     for seed in SEEDS[target]:
         TARGETS[target](seed)
+
+
+def test_a_rule_of_somebody_else_may_end_with_a_word_of_ours():
+    """Found by atheris: ``iptables -A KUBE-SERVICES -m comment --comment -d`` is printed just so."""
+    for word in ("-d", "-p", "--dport"):
+        text = f"*filter\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -m comment --comment {word}\nCOMMIT\n"
+        TARGETS["save"](text.encode())
+        one, other = (f"-A KUBE-SERVICES -m comment --comment {w}\n" for w in (word, "x" * len(word)))
+        assert not same_chain("KUBE-SERVICES", one, other)
