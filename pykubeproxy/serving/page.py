@@ -424,7 +424,7 @@ def _pages(listing: Listing, query: str, only: str) -> Child:
         if listing.page < listing.pages
         else ""
     )
-    here = f"page {listing.page} of {listing.pages}, {plural(listing.found, 'service')}"
+    here = f"page {number(listing.page)} of {number(listing.pages)}"
     return tag("div", tag("span", before), here, tag("span", after), class_="pages")
 
 

@@ -150,7 +150,7 @@ h3{font-size:14px;margin:16px 0 6px}
 code{font:12.5px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;overflow-wrap:anywhere}
 header{display:flex;flex-wrap:wrap;gap:4px 12px;align-items:center;margin-bottom:14px}
 header p,nav{margin:0;color:var(--dim);flex-basis:100%}
-.cards{display:grid;gap:12px;grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr));margin-bottom:12px}
+.cards{display:grid;gap:12px;align-items:start;grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr));margin-bottom:12px}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 14px;margin-bottom:12px;
 min-width:0}
 .cards .card{margin:0}
