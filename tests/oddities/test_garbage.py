@@ -110,7 +110,7 @@ def kernels(request):
 
 
 @pytest.mark.parametrize("family", ["IPv4", "IPv6"])
-@profile(max_examples=max(1, profile().max_examples * 2 // 5))
+@profile(max_examples=max(1, profile().max_examples // 4))
 @given(data=st.data())
 def test_nonsense_never_raises_never_poisons_and_never_stops_the_others(kernels, family, data):
     whole = data.draw(clusters())

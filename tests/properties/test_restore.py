@@ -17,7 +17,7 @@ pytestmark = pytest.mark.netns
 
 KINDS = pytest.mark.parametrize("kind", ["legacy", "nft"], scope="module")
 FAMILIES = pytest.mark.parametrize("family", ["IPv4", "IPv6"], scope="module")
-FEWER = profile(max_examples=max(1, profile().max_examples * 2 // 5))
+FEWER = profile(max_examples=max(1, profile().max_examples // 4))
 """A process costs more than an example; a single namespace serves all of them."""
 
 
