@@ -103,7 +103,14 @@ def test_nothing_comes_from_elsewhere(it, tab):
 
 def test_changes_and_drift_are_told(it, tab):
     it.api.put(endpoint_slice(7, ["10.250.0.1"]))
-    eventually(lambda: "10.250.0.1" in it.get(10249, "/debug/services/default/svc-7")[1], "the change is there")
+
+    def applied():
+        data = json.loads(it.get(10249, "/debug/services/default/svc-7")[1])
+        family = data["families"]["IPv4"]
+        is_there = "10.250.0.1:8080" in str(family["ports"][0]["spreads"])
+        return is_there and data["programmed"] and family["lastChangeApplied"]["reason"] == "endpoints"
+
+    eventually(applied, "the change is applied")
     it.run(f"iptables-{it.backend}", "-w", "-t", "nat", "-F", "KUBE-MARK-MASQ")
 
     def healed():
@@ -114,6 +121,3 @@ def test_changes_and_drift_are_told(it, tab):
     assert "drift" in tab.text(".cards")
     assert tab.run("document.querySelectorAll('svg rect.healed').length") >= 1
     assert tab.run("document.querySelectorAll('svg rect.part').length") >= 1
-    data = json.loads(it.get(10249, "/debug/services/default/svc-7")[1])
-    assert data["programmed"] is True
-    assert data["families"]["IPv4"]["lastChangeApplied"]["reason"] == "endpoints"
