@@ -57,6 +57,7 @@ from pykubeproxy.sync.cleanup import clean_up, tables_in_use
 from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
 from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.runner import LOCK_RETRY
+from pykubeproxy.watch.early import Ahead, Gate, Gated
 from pykubeproxy.watch.events import EventRecorder, ObjectRef, node_ref
 from pykubeproxy.watch.manifests import ClusterObjects, ManifestSource, load
 from pykubeproxy.watch.objects import EndpointSlice, Node, Service
@@ -172,6 +173,7 @@ class Daemon:
         self._metrics: Metrics
         self._http = HttpServer()
         self._source: Source | None = None
+        self._gate = Gate()
         self._recorder: EventRecorder | None = None
         self._health: ProxierHealth | None = None
 
@@ -182,20 +184,22 @@ class Daemon:
         require_root()
         if options.oom_score_adj is not None:
             set_oom_score_adj(options.oom_score_adj)
-        client = None if options.manifests else _connect(options)
         with contextlib.ExitStack() as stack:
             self._catch_crashes(stack)
             self._catch_signals(stack)
             stack.enter_context(only_one())
+            stack.callback(self._stop_source)
+            listing = Ahead(self._start_source)
             backends = self._backends()
             self._metrics = Metrics(families=list(backends), build=BuildInfo(version=__version__))
             init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
             self._http.start()
             stack.callback(self._http.stop)
+            client = listing.result()
             self._start_events(client, stack)
             self._start_families(backends, stack)
             self._serve()
-            self._start_source(client, stack)
+            self._gate.open()
             self._warn_about_the_node(client)
             self._watch_config(stack)
             log.info("started", version=__version__, node=self._node_name, families=list(self._families))
@@ -321,18 +325,29 @@ class Daemon:
             proxy.start()
             stack.callback(proxy.stop)
 
-    def _start_source(self, client: ApiClient | None, stack: contextlib.ExitStack) -> None:
-        handlers = Handlers(_Services(self._families), _Slices(self._families), _Nodes(self._on_node))
+    def _start_source(self) -> ApiClient | None:
+        """Connect and begin to list; what is listed waits at the gate."""
+        options, gate = self._options, self._gate
+        handlers: Handlers = Handlers(
+            Gated(_Services(self._families), gate),
+            Gated(_Slices(self._families), gate),
+            Gated(_Nodes(self._on_node), gate),
+        )
+        client: ApiClient | None = None
         source: Source
-        if client is None:
-            source = ManifestSource(
-                self._options.manifests, handlers, node_name=self._node_name, on_crash=self._ending.put
-            )
+        if options.manifests:
+            source = ManifestSource(options.manifests, handlers, node_name=self._node_name, on_crash=self._ending.put)
         else:
+            client = _connect(options)
             source = ApiSource(client.session, handlers, node_name=self._node_name, on_crash=self._ending.put)
         self._source = source
         source.start()
-        stack.callback(source.stop)
+        return client
+
+    def _stop_source(self) -> None:
+        self._gate.close()
+        if self._source is not None:
+            self._source.stop()
 
     def _start_events(self, client: ApiClient | None, stack: contextlib.ExitStack) -> None:
         if client is None:
