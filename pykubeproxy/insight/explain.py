@@ -15,6 +15,7 @@ from pykubeproxy.insight.cluster import Picture
 from pykubeproxy.insight.owners import service_of
 from pykubeproxy.insight.parse import Rule, parse_rule
 from pykubeproxy.insight.standing import Standing
+from pykubeproxy.insight.tracer import bounded
 from pykubeproxy.model.endpoint import Endpoint
 from pykubeproxy.model.service import Problem, ServiceKey, ServicePort
 from pykubeproxy.model.topology import Categories, is_local
@@ -394,7 +395,7 @@ def shares(text: str) -> dict[str, Fraction]:
             continue
         if " -m recent --rcheck " in line:
             continue
-        taken = left * rule.chance
+        taken = bounded(left * rule.chance)
         found[rule.action.chain] = found.get(rule.action.chain, Fraction(0)) + taken
         left -= taken
     return found

@@ -331,13 +331,14 @@ class Tracer:
                     continue
                 if not ways:
                     continue
-                rest = 1 - sum((share for share, _ in ways), Fraction(0))
-                if rest > 0:
-                    waiting.append(replace(walk, probability=walk.probability * rest))
-                for other in ways[1:]:
-                    another = replace(walk)
+                parts = [bounded(walk.probability * share) for share, _ in ways]
+                if sum((share for share, _ in ways), Fraction(0)) < 1:
+                    waiting.append(replace(walk, probability=walk.probability - sum(parts, Fraction(0))))
+                for other, part in zip(ways[1:], parts[1:], strict=True):
+                    another = replace(walk, probability=part)
                     self._take(hook, rule, another, view, other)
                     waiting.append(another)
+                walk.probability = parts[0]
                 self._take(hook, rule, walk, view, ways[0])
             yield walk
 
@@ -345,8 +346,6 @@ class Tracer:
         """Go one way that a rule offers."""
         share, actions = way
         depth = len(walk.frames) - 1
-        if share != 1:
-            walk.probability *= share
         for action in actions[:-1]:
             self._act(hook, rule, action, walk)
         walk.path = (*walk.path, Hit(hook, rule.table, rule.chain, rule.number, rule.text, actions[-1], share, depth))
@@ -406,6 +405,18 @@ class Tracer:
 
 
 _END = 1 << 60
+_EXACT_BITS, _KEPT_BITS = 256, 192
+
+
+def bounded(chance: Fraction) -> Fraction:
+    """Return a chance, rounded to 192 binary digits once it has more than 256.
+
+    Each random match adds 31 of them: with thousands of endpoints the chances would otherwise be numbers of a hundred
+    thousand digits. What is left over is reckoned from the rounded ones, so that the sum stays 1.
+    """
+    if chance.denominator.bit_length() <= _EXACT_BITS:
+        return chance
+    return Fraction((chance.numerator << _KEPT_BITS) // chance.denominator, 1 << _KEPT_BITS)
 
 
 def _place(base: Base) -> tuple[int, int]:
