@@ -411,11 +411,11 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "kernel: refuses one service, names the line",
-        one_refused("line"), left_out, heal_within=10, check=is_taken_in_again, is_quick=True,
+        one_refused("line"), left_out, notice_within=10, heal_within=10, check=is_taken_in_again, is_quick=True,
     ),
     Row(
         "kernel: refuses one service, names COMMIT",
-        one_refused("commit"), left_out, heal_within=10, check=is_taken_in_again,
+        one_refused("commit"), left_out, notice_within=10, heal_within=10, check=is_taken_in_again,
     ),
     Row("kernel: no match recent", sticky, left_out, prepare=without("recent"), is_quick=True),
     Row(
