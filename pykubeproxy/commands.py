@@ -22,7 +22,7 @@ from pykubeproxy.config.flags import FLAGS, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
-from pykubeproxy.errors import NetfilterError, PykubeproxyError, UsageError
+from pykubeproxy.errors import ConfigurationError, NetfilterError, PykubeproxyError, UsageError
 from pykubeproxy.model.addresses import FAMILIES, Family, family_of, parse_ip
 from pykubeproxy.rules.ruleset import Ruleset
 
@@ -561,6 +561,8 @@ def _rulesets(asked: _Asked, side: str) -> dict[Family, Ruleset]:
             except ValueError as refused:
                 raise UsageError(f"{side}: {refused}") from None
     objects = load([side])
+    if objects.problems and not (objects.services or objects.slices or objects.nodes):
+        raise ConfigurationError(objects.problems)
     for problem in objects.problems:
         click.echo(f"pykubeproxy: {problem}", err=True)
     return {family: _picture(asked, objects, family).wanted.ruleset for family in asked.families}

@@ -30,7 +30,7 @@ from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.reload import ConfigWatcher, plan_reload
 from pykubeproxy.config.write import to_configz_document
-from pykubeproxy.errors import EnvironmentProblem, LockBusyError, NetfilterError, PykubeproxyError
+from pykubeproxy.errors import ConfigurationError, EnvironmentProblem, LockBusyError, NetfilterError, PykubeproxyError
 from pykubeproxy.family import FamilyProxy
 from pykubeproxy.model.addresses import FAMILIES, Family
 from pykubeproxy.model.service import Problem, ServiceKey
@@ -45,7 +45,7 @@ from pykubeproxy.node.addresses import interface_addresses, ipv6_supported, node
 from pykubeproxy.node.check import findings, read_facts, warn
 from pykubeproxy.node.leftovers import find_ipvs, remove_ipvs, remove_nftables_mode
 from pykubeproxy.node.process import set_oom_score_adj
-from pykubeproxy.node.single import only_one
+from pykubeproxy.node.single import holder, only_one
 from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, tcp_be_liberal
 from pykubeproxy.rules.names import FILTER
 from pykubeproxy.serving.connections import ConnectionCollector
@@ -83,6 +83,8 @@ def read_objects(options: Options, node_name: str) -> ClusterObjects:
     """Read all objects once: from manifests, or by listing from the API server."""
     if options.manifests:
         objects = load(options.manifests)
+        if objects.problems and not (objects.services or objects.slices or objects.nodes):
+            raise ConfigurationError([f"--manifests: {problem}" for problem in objects.problems])
         for problem in objects.problems:
             log.warning("manifest_problem", problem=problem)
         return objects
@@ -108,6 +110,8 @@ def require_root() -> None:
 def cleanup(options: Options, runner: Runner | None = None) -> None:
     """Do ``--cleanup``: remove our rules from both families of both backends. No API server is asked."""
     require_root()
+    if (running := holder()) is not None and running[1] == 0:
+        log.warning("daemon_runs", pid=running[0], consequence="it will write its rules again; stop it first")
     runner = runner or SubprocessRunner()
     there = [kind for kind in KINDS if shutil.which(f"iptables-{kind}-restore")]
     if not there:

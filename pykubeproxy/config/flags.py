@@ -96,7 +96,7 @@ def _flags() -> tuple[Flag, ...]:
     own = (
         Flag("config", kinds.STRING, "", "Configuration file (KubeProxyConfiguration, YAML or JSON)."),
         Flag("write-config-to", kinds.STRING, "", "Write the effective configuration to this file and exit."),
-        Flag("cleanup", kinds.BOOL, "", "Remove all rules that this program or kube-proxy made, and exit."),
+        Flag("cleanup", kinds.BOOL, "", "Remove our and kube-proxy's rules (KUBE-FIREWALL stays), and exit."),
         Flag("init-only", kinds.BOOL, "", "Do what needs full root rights (sysctls), and exit."),
         Flag("version", _VERSION, "", "Print the version and exit."),
         Flag("help", kinds.BOOL, "", "Show this text and exit.", is_hidden=True),

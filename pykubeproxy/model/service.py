@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pykubeproxy.model.addresses import Family, Network, has_leading_zeros, parse_ip, parse_network
+from pykubeproxy.model.addresses import FAMILIES, Family, Network, has_leading_zeros, parse_ip, parse_network
 from pykubeproxy.watch.objects import Service, ServiceSpec
 
 Tell = Callable[[str, str], None]
@@ -141,7 +141,7 @@ def service_ports(service: Service, family: Family) -> tuple[tuple[ServicePort, 
     if not _NAME.fullmatch(meta.namespace) or not _NAME.fullmatch(meta.name):
         problem("metadata.name", "is not a valid name; the service is left out")
         return (), problems
-    address = _cluster_ip(spec, family)
+    address = _cluster_ip(spec, family, problem)
     if address is None:
         return (), problems
     try:
@@ -214,8 +214,10 @@ def _is_port(number: int) -> bool:
     return 0 < number < 65536
 
 
-def _cluster_ip(spec: ServiceSpec, family: Family) -> str | None:
+def _cluster_ip(spec: ServiceSpec, family: Family, problem: Tell) -> str | None:
     if spec.ip_families:
+        if not frozenset(spec.ip_families).intersection(FAMILIES):
+            problem("spec.ipFamilies", f"{spec.ip_families} names no family; the service is left out")
         addresses = spec.cluster_ips or ()
         for index, candidate in enumerate(spec.ip_families):
             if candidate == family and index < len(addresses):
