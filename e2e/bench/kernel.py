@@ -10,6 +10,7 @@ the entries are is only told all at once, 0.1 s for a large table.)
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import socket
@@ -108,17 +109,20 @@ class Legacy:
 
     def __init__(self, netns: str) -> None:
         self._socket = inside(netns, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
+        self._libc = ctypes.CDLL(None, use_errno=True)
 
     def stamp(self) -> tuple[int, int]:
         """Return entries and bytes of nat: every change measured here moves them. (0, 0) before there is a table."""
-        asked = b"nat".ljust(32, b"\0") + bytes(4 + 20 + 20 + 8)
-        try:
-            told = self._socket.getsockopt(socket.IPPROTO_IP, _IPT_SO_GET_INFO, len(asked))
-        except OSError as problem:
-            if problem.errno in (errno.ENOENT, errno.EINVAL, errno.ENOPROTOOPT):
+        told = ctypes.create_string_buffer(b"nat", 84)  # struct ipt_getinfo; its name is asked for in place
+        length = ctypes.c_uint(len(told))
+        if self._libc.getsockopt(
+            self._socket.fileno(), socket.IPPROTO_IP, _IPT_SO_GET_INFO, told, ctypes.byref(length)
+        ):
+            number = ctypes.get_errno()
+            if number in (errno.ENOENT, errno.EINVAL, errno.ENOPROTOOPT):
                 return 0, 0
-            raise
-        entries, size = struct.unpack_from("=II", told, 32 + 4 + 20 + 20)
+            raise OSError(number, os.strerror(number))
+        entries, size = struct.unpack_from("=II", told.raw, 32 + 4 + 20 + 20)
         return entries, size
 
     @property
