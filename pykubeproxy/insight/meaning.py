@@ -407,9 +407,12 @@ class _Known:
 
 
 def _endpoints(objects: Objects, name: ServicePortName, family: Family) -> list[_Known]:
-    """Return the endpoints of one service port by the text of their target, each once."""
+    """Return the endpoints of one service port by the text of their target, each once.
+
+    Of records of one slice the later counts unless it terminates; between slices the better one does.
+    """
     best: dict[str, _Known] = {}
-    for one in objects.slices:
+    for one in sorted(objects.slices, key=lambda piece: piece.metadata.name):
         labels = one.metadata.labels or {}
         if one.address_type != family or one.metadata.namespace != name.namespace:
             continue
@@ -418,11 +421,12 @@ def _endpoints(objects: Objects, name: ServicePortName, family: Family) -> list[
         for port in one.ports or ():
             if (port.name or "", port.protocol or "TCP") != (name.port, name.protocol) or not port.port:
                 continue
+            own: dict[str, _Known] = {}
             for endpoint in one.endpoints or ():
                 known = _known(endpoint, port.port)
-                if known is None:
-                    continue
-                text = known.target.text
+                if known is not None and not (known.target.text in own and known.is_terminating):
+                    own[known.target.text] = known
+            for text, known in own.items():
                 if text not in best or known.goodness > best[text].goodness:
                     best[text] = known
     return [best[text] for text in sorted(best)]
