@@ -1,5 +1,6 @@
 """1,000 services of 5 endpoints from an API server: changes arrive, deletions leave nothing, any kill converges."""
 
+import os
 import random
 import signal
 import time
@@ -14,7 +15,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.slow]
 
 BACKENDS = ["nft", "legacy"]
 SERVICES = 1000
-KILLS = 25
+KILLS = int(os.environ.get("PYKUBEPROXY_KILLS", "8"))
+"""Kills a backend; PYKUBEPROXY_KILLS=50 for a long run."""
 
 
 def chains(number):
