@@ -47,7 +47,7 @@ from pykubeproxy.node.leftovers import find_ipvs, remove_ipvs, remove_nftables_m
 from pykubeproxy.node.process import set_oom_score_adj
 from pykubeproxy.node.single import holder, only_one
 from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, tcp_be_liberal
-from pykubeproxy.rules.names import FILTER
+from pykubeproxy.rules.names import FILTER, FORWARD
 from pykubeproxy.serving.connections import ConnectionCollector
 from pykubeproxy.serving.health import ProxierHealth
 from pykubeproxy.serving.http import HttpServer, Routes
@@ -261,17 +261,18 @@ class Daemon:
 
     def _features(self, backend: Backend) -> Features:
         """Find out what the kernel can do; what a standing rule shows to work is not tried."""
-        standing = Reader(backend, self._runner).read((FILTER,)).ruleset
-        texts = list(standing.chains[FILTER].values()) + [rule.rule for rule in standing.ensured]
+        # One chain and not the table: iptables-nft-save fetches all rules whatever table it is asked for.
+        standing = Reader(backend, self._runner).read_chain(FILTER, FORWARD)
+        texts = [standing] if standing else []
         has_objects = nfacct.ensure() >= frozenset(nfacct.COUNTERS)
         # A take-over or restart (our chains stand) shows by itself what works: nothing is tried, nothing written. Only
         # what stands in every filter table of ours and does not in this one is; the rest when the kernel refuses it.
         wanted: tuple[str, ...] = ("comment", "conntrack")
-        if not standing.chains[FILTER]:
+        if not standing:
             wanted = (*wanted, "addrtype", "statistic", "recent", "mark")
         # Where our chains stand without a rule for INVALID packets, nothing shows the nfacct match to work or to be
         # missing. Then the objects are taken as proof; a refusal would be looked into (``_look_again``).
-        if has_objects and (not standing.chains[FILTER] or any("--ctstate INVALID" in text for text in texts)):
+        if has_objects and (not standing or any("--ctstate INVALID" in text for text in texts)):
             wanted = (*wanted, "nfacct")
         features = probe(backend, self._runner, texts, wanted)
         if not has_objects:

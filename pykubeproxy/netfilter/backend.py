@@ -46,6 +46,10 @@ class Backend:
         """Return the command that prints one table."""
         return [f"{self._stem}-save", "-t", table]
 
+    def save_all(self) -> list[str]:
+        """Return the command that prints all tables."""
+        return [f"{self._stem}-save"]
+
     def save_counters(self, table: str) -> list[str]:
         """Return the command that prints one table with its counters."""
         return [f"{self._stem}-save", "-c", "-t", table]
