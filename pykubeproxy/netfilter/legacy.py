@@ -13,6 +13,7 @@ thread-safe and takes no lock: one lock of ours guards all, and a reader needs n
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -98,7 +99,10 @@ def _targets(opened: Any, chain: str) -> tuple[str, ...]:
 
 def _module() -> Any:
     try:
-        import iptc  # noqa: PLC0415 - loads libiptc; must not happen on an nft host
+        with warnings.catch_warnings():
+            # Its source has escape sequences that newer Pythons warn of when they compile it.
+            warnings.simplefilter("ignore")
+            import iptc  # noqa: PLC0415 - loads libiptc; must not happen on an nft host
     except (ImportError, OSError) as exc:
         raise EnvironmentProblem(f"python-iptables does not load: {exc}") from exc
     return iptc
