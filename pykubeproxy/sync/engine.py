@@ -59,7 +59,7 @@ log = structlog.get_logger()
 
 NFT_BATCH = 4000
 """Most lines of one input on nft: iptables-nft-restore takes time quadratic in the lines of a commit, and the kernel a
-fixed time for each commit (docs/benchmarks.md)."""
+fixed time for each commit."""
 ROUNDS = 6
 """How often one sync starts over (unknown state read again, culprits left out) before it gives up until the retry."""
 MANY_CULPRITS = 8

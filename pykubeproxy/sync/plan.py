@@ -29,7 +29,7 @@ Chains = tuple[tuple[str, str], ...]
 """(name, text) of chains"""
 
 COMMIT = 1000
-"""Lines of one commit of new chains on nft (docs/benchmarks.md)."""
+"""Lines of one commit of new chains on nft."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from tests.support.node import ROOT
 
 PAGES = ["install", "migrate", "troubleshooting", "metrics", "security", "limits"]
 SOURCES = "\n".join(path.read_text() for path in (ROOT / "pykubeproxy").rglob("*.py"))
-# Written on other pages of this project, by others.
-LATER = {"benchmarks.md"}
 
 
 def page(name):
@@ -34,7 +32,7 @@ def test_links_lead_somewhere(name):
 def test_files_and_modules_that_are_named_exist(name):
     for path in re.findall(r"\b((?:deploy|e2e|tests|docs)/[\w./-]+)", page(name)):
         where = path.rstrip("./")
-        assert (ROOT / where).exists() or where.rpartition("/")[2] in LATER, where
+        assert (ROOT / where).exists(), where
     for module in re.findall(r"python -m (e2e[\w.]*)", page(name)):
         folder = ROOT / module.replace(".", "/")
         assert (folder / "__main__.py").exists() or folder.with_suffix(".py").exists(), module
