@@ -51,6 +51,7 @@ class ClusterState:
         self._on_problem = on_problem
         self._started_at = started_at
         self._services: dict[ServiceKey, tuple[ServicePort, ...]] = {}
+        self._udp: dict[ServiceKey, None] = {}
         self._slices: dict[SliceKey, SliceData] = {}
         self._slices_of: dict[ServiceKey, dict[str, None]] = {}
         self._dirty: dict[ServiceKey, None] = {}
@@ -155,6 +156,10 @@ class ClusterState:
         with self.lock:
             return self._uids.get(key, "")
 
+    def udp_keys(self) -> list[ServiceKey]:
+        """Return the keys of the services that have a UDP port: a few of many, as a rule."""
+        return list(self._udp)
+
     def problems(self) -> list[Problem]:
         """Return what is wrong with the objects now."""
         with self.lock:
@@ -189,6 +194,10 @@ class ClusterState:
             self._services[key] = ports
         else:
             del self._services[key]
+        if any(port.id.protocol == "UDP" for port in ports):
+            self._udp[key] = None
+        else:
+            self._udp.pop(key, None)
         self._dirty[key] = None
         self._service_changes += 1
         return True
@@ -196,6 +205,7 @@ class ClusterState:
     def _drop_service(self, key: ServiceKey) -> bool:
         self._problems.pop(("Service", *key), None)
         self._uids.pop(key, None)
+        self._udp.pop(key, None)
         if self._services.pop(key, None) is None:
             return False
         self._dirty[key] = None

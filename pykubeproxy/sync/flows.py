@@ -34,10 +34,8 @@ def wanted_udp(state: ClusterState, settings: RuleSettings, node_addresses: froz
     services: dict[Address, frozenset[Address]] = {}
     node_ports: dict[int, frozenset[Address]] = {}
     with state.lock:
-        for key in state.keys():  # noqa: SIM118 - a method of the state, not a dict's
+        for key in state.udp_keys():
             ports = [port for port in state.ports(key) if port.id.protocol == "UDP"]
-            if not ports:
-                continue
             endpoints = state.endpoints(key)
             for port in ports:
                 serving = frozenset(
