@@ -86,7 +86,7 @@ def read_objects(options: Options, node_name: str) -> ClusterObjects:
         if objects.problems and not (objects.services or objects.slices or objects.nodes):
             raise ConfigurationError([f"--manifests: {problem}" for problem in objects.problems])
         for problem in objects.problems:
-            log.warning("manifest_problem", problem=problem)
+            log.warning("manifest problem", problem=problem)
         return objects
     from pykubeproxy.watch.once import list_once  # noqa: PLC0415 - see _connect
 
@@ -111,7 +111,7 @@ def cleanup(options: Options, runner: Runner | None = None) -> None:
     """Do ``--cleanup``: remove our rules from both families of both backends. No API server is asked."""
     require_root()
     if (running := holder()) is not None and running[1] == 0:
-        log.warning("daemon_runs", pid=running[0], consequence="it will write its rules again; stop it first")
+        log.warning("daemon runs", pid=running[0], consequence="it will write its rules again; stop it first")
     runner = runner or SubprocessRunner()
     there = [kind for kind in KINDS if shutil.which(f"iptables-{kind}-restore")]
     if not there:
@@ -244,11 +244,11 @@ class Daemon:
             backend = Backend(choice.kind, family, found)
             if family == "IPv6" and not ipv6_supported():
                 complaints[family] = "the kernel has no IPv6, or it is switched off"
-                log.info("family_unsupported", family=family, reason=complaints[family])
+                log.info("family unsupported", family=family, reason=complaints[family])
                 continue
             complaints[family] = _patiently(partial(is_supported, backend, self._runner))
             if complaints[family]:
-                log.warning("family_unsupported", family=family, reason=complaints[family])
+                log.warning("family unsupported", family=family, reason=complaints[family])
                 continue
             backends[family] = backend
         primary = node_ips((), self._options.bind_address).primary
@@ -427,7 +427,7 @@ class Daemon:
         address = self._options.metrics_bind_address
         if not is_loopback(address):
             log.error(
-                "status_page_refused",
+                "status page refused",
                 field="metricsBindAddress",
                 address=address,
                 why="it shows names and addresses of the whole cluster; bind the metrics port to 127.0.0.1 or ::1",
@@ -450,7 +450,7 @@ class Daemon:
         left = find_ipvs()
         if left:
             log.warning(
-                "ipvs_leftovers", found=str(left), hint="stop this daemon and run --cleanup, or restart the node"
+                "IPVS leftovers", found=str(left), hint="stop this daemon and run --cleanup, or restart the node"
             )
 
     # -- following
@@ -490,7 +490,7 @@ class Daemon:
             taint_keys=taints,
         )
         if node is None:
-            log.warning("node_missing", node=self._node_name, consequence="no zone, no node address until it appears")
+            log.warning("node missing", node=self._node_name, consequence="no zone, no node address until it appears")
         waits = self._options.detect_local_mode == "NodeCIDR" and not pod_cidrs(node)
         for family, proxy in self._families.items():
             proxy.configure(self._settings(family), self._options, "node")
@@ -511,20 +511,20 @@ class Daemon:
         except PykubeproxyError as exc:
             self._metrics.config_reload_failures_total.inc()
             log.error(
-                "config_invalid", path=self._invocation.config, error=str(exc), consequence="the old one stays in force"
+                "config invalid", path=self._invocation.config, error=str(exc), consequence="the old one stays in force"
             )
             self._warn_node("ConfigurationInvalid", str(exc))
             return
         log_notes(notes)
         decision = plan_reload(self._options, fresh.options)
         if decision.needs_restart:
-            log.warning("config_needs_restart", fields=decision.restart)
+            log.warning("config needs restart", fields=decision.restart)
             self._ending.put(EXIT_RESTART)
             return
         self._options = fresh.options
         logging_setup.set_up(style=fresh.options.logging.format, verbosity=fresh.options.logging.verbosity)
         init_sysctls(sysctl_plan(fresh.options))
-        log.info("config_reloaded", fields=decision.live)
+        log.info("config reloaded", fields=decision.live)
         for family, proxy in self._families.items():
             proxy.configure(self._settings(family), self._options, "configuration")
 
@@ -602,7 +602,7 @@ class Daemon:
                 self._release_if_node_is_late()
                 if limit is not None and time.monotonic() > limit and not pod_cidrs(self._node):
                     log.error(
-                        "no_pod_cidr", node=self._node_name, consequence="detectLocalMode NodeCIDR cannot work; exiting"
+                        "no pod CIDR", node=self._node_name, consequence="detectLocalMode NodeCIDR cannot work; exiting"
                     )
                     return 1
                 continue
@@ -629,7 +629,7 @@ def _patiently(ask: Callable[[], T]) -> T:
         except LockBusyError as busy:
             if not is_told:
                 is_told = True
-                log.warning("lock_busy", why=str(busy), consequence="waiting for it")
+                log.warning("lock busy", why=str(busy), consequence="waiting for it")
             time.sleep(LOCK_RETRY)
 
 

@@ -42,7 +42,7 @@ def desired(family: Family, objects: ClusterObjects, settings: RuleSettings, *, 
     """Render all objects of one family at once."""
 
     def tell(problem: Problem) -> None:
-        log.warning("object_problem", family=family, object=f"{problem.kind} {problem.namespace}/{problem.name}",
+        log.warning("object problem", family=family, object=f"{problem.kind} {problem.namespace}/{problem.name}",
                     field=problem.field, problem=problem.message)  # fmt: skip
 
     state = ClusterState(family, on_problem=tell)

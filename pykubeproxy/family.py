@@ -140,7 +140,7 @@ class FamilyProxy:
         if self._ready_since is None:
             self._ready_since = time.monotonic()
         if time.monotonic() - self._ready_since >= seconds:
-            log.warning("node_late", family=self.family, consequence="going on without the own Node")
+            log.warning("node late", family=self.family, consequence="going on without the own Node")
             self.release()
 
     def configure(self, settings: RuleSettings, options: Options, reason: str) -> None:
@@ -193,7 +193,7 @@ class FamilyProxy:
 
     def _on_problem(self, problem: Problem) -> None:
         log.warning(
-            "object_problem",
+            "object problem",
             family=self.family,
             object=f"{problem.kind} {problem.namespace}/{problem.name}",
             field=problem.field,
@@ -250,10 +250,10 @@ class FamilyProxy:
         try:
             removed = clean_up(other, self._runner, tables=tables)
         except (PykubeproxyError, NetfilterError) as exc:
-            log.warning("other_backend_not_cleaned", family=self.family, backend=other.kind, error=str(exc))
+            log.warning("other backend not cleaned", family=self.family, backend=other.kind, error=str(exc))
             return
         if removed:
-            log.warning("other_backend_taken_over", family=self.family, backend=other.kind, chains=removed.chains)
+            log.warning("other backend taken over", family=self.family, backend=other.kind, chains=removed.chains)
 
     def _on_check_failure(self, namespace: str, name: str, message: str) -> None:
         self._reporter.service(ServiceKey(namespace, name), "FailedToStartServiceHealthcheck", message)

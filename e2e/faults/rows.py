@@ -274,7 +274,7 @@ def one_refused(names: str) -> Acting:
 
 def is_taken_in_again(scene: Scene) -> str:
     """Let the refused service change and see whether it is programmed."""
-    if not scene.said("service_left_out") or not scene.said("default/bad"):
+    if not scene.said("service left out") or not scene.said("default/bad"):
         return "the log does not name the service"
     events = [e for e in scene.api.objects("Event") if e["involvedObject"]["name"] == "bad"]
     if not events:
@@ -404,7 +404,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "lock: held for 12 s at the start",
         lock_held_at_the_start,
-        logged("lock_busy"),
+        logged("lock busy"),
         notice_within=10,
         heal_within=6,
         backends=("legacy",),

@@ -259,12 +259,12 @@ class LegacyWatch:
                 missing = legacy.missing(family)
             except EnvironmentProblem as exc:
                 self._can_glance = False
-                log.warning("glance_impossible", error=str(exc), consequence="noticed a second later")
+                log.warning("glance impossible", error=str(exc), consequence="noticed a second later")
                 return
             except NetfilterError:
                 continue
             if missing:
-                log.debug("missing_at_a_glance", family=family, missing=missing[:5])
+                log.debug("missing at a glance", family=family, missing=missing[:5])
                 self._notice(family)
 
     def _settle(self) -> None:
@@ -343,7 +343,7 @@ class _LockEvents:
             try:
                 self._watch = self._add()
             except EnvironmentProblem as exc:
-                log.warning("lock_unwatched", error=str(exc), consequence="writers are noticed at the sync period only")
+                log.warning("lock unwatched", error=str(exc), consequence="writers are noticed at the sync period only")
                 self._watch = -1
         return masks
 
@@ -375,7 +375,7 @@ def _digests(family: Family, tables: Sequence[str]) -> dict[str, bytes]:
         try:
             found[table] = digest(family, table) if table in there else b""
         except NetfilterError as exc:
-            log.debug("table_not_digested", family=family, table=table, error=str(exc))
+            log.debug("table not digested", family=family, table=table, error=str(exc))
     return found
 
 

@@ -199,7 +199,7 @@ class NftWatch:
             self._drain_until(lambda: self._has_seen(current))
         if current is not None and self._has_seen(current):
             return True
-        log.info("notifications_incomplete", seen=self._generation, current=current)
+        log.info("notifications incomplete", seen=self._generation, current=current)
         self._generation = current
         return False
 
@@ -216,7 +216,7 @@ class NftWatch:
         try:
             self._socket.send(message(_GETGEN, 0, nfgen(0), self._sequence))
         except OSError as exc:
-            log.warning("generation_not_told", error=str(exc))
+            log.warning("generation not told", error=str(exc))
             return None
         self._drain_until(lambda: self._answer is not None)
         return self._answer
@@ -239,7 +239,7 @@ class NftWatch:
             except OSError as exc:
                 if exc.errno != errno.ENOBUFS:
                     raise
-                log.info("notifications_lost", consequence="everything is verified")
+                log.info("notifications lost", consequence="everything is verified")
                 self._suspect_everything()
                 self._generation = None
                 continue

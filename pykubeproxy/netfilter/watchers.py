@@ -27,5 +27,5 @@ def make_watch(
 
         return LegacyWatch(notice, on_crash, families=families)
     except EnvironmentProblem as exc:
-        log.warning("drift_unwatched", backend=kind, why=str(exc), consequence="all is read again each sync period")
+        log.warning("drift unwatched", backend=kind, why=str(exc), consequence="all is read again each sync period")
         return NoWatch()

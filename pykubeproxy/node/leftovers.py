@@ -65,12 +65,12 @@ def remove_nftables_mode(family: Family) -> bool:
             body = nfgen(_INET[family]) + attribute(_TABLE_NAME, NFT_TABLE.encode() + b"\0")
             code = netlink.change(_NFTABLES, _DELTABLE, body)
     except OSError as error:
-        log.debug("nf_tables not read", reason=error.strerror or str(error))
+        log.debug("nftables not read", reason=error.strerror or str(error))
         return False
     if code:
-        log.warning("nftables_mode_not_removed", family=family, table=NFT_TABLE, errno=code)
+        log.warning("nftables mode not removed", family=family, table=NFT_TABLE, errno=code)
         return False
-    log.warning("nftables_mode_removed", family=family, table=NFT_TABLE)
+    log.warning("nftables mode removed", family=family, table=NFT_TABLE)
     return True
 
 

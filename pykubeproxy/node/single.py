@@ -63,7 +63,7 @@ def _answer(held: socket.socket) -> None:
 def refuse(found: tuple[int, int] | None) -> None:
     """Raise unless the holder (pid, uid) is none that may keep us away."""
     if found is None or found[1] != 0:
-        log.warning("lock_not_had", holder=found, consequence="going on; a second daemon would not be noticed")
+        log.warning("lock not had", holder=found, consequence="going on; a second daemon would not be noticed")
         return
     who = f"process {found[0]}" if found[0] else "a process of another container"
     raise EnvironmentProblem(

@@ -115,7 +115,7 @@ def clean_up(backend: Backend, runner: Runner, *, tables: tuple[str, ...] = TABL
     document = ipvs_removal(saved)
     if document:
         restore(backend, runner, document)
-        log.info("ipvs_chains_removed", family=backend.family, backend=backend.kind)
+        log.info("IPVS chains removed", family=backend.family, backend=backend.kind)
         saved, standing = _read(reader, tables)
     keep = referenced(saved)
     plan = removal(standing, batch=BATCH if backend.kind == "nft" else None, keep=keep)
@@ -128,12 +128,12 @@ def clean_up(backend: Backend, runner: Runner, *, tables: tuple[str, ...] = TABL
             restore(backend, runner, step.text())
         except RestoreError as exc:
             trouble.append(str(exc))
-            log.error("cleanup_step_failed", family=backend.family, backend=backend.kind, error=str(exc))
+            log.error("cleanup step failed", family=backend.family, backend=backend.kind, error=str(exc))
             if step.deletes:
                 restore(backend, runner, step.without_deletes().text())
     removed = Removed(plan.deleted, sum(len(s.removed) for step in plan.steps for s in step.sections))
     if removed:
-        log.info("cleaned_up", family=backend.family, backend=backend.kind, chains=removed.chains, jumps=removed.jumps)
+        log.info("cleaned up", family=backend.family, backend=backend.kind, chains=removed.chains, jumps=removed.jumps)
     if trouble:
         raise NetfilterError("; ".join(trouble))
     return removed

@@ -188,7 +188,7 @@ class ConnectionCounts:
         except PykubeproxyError as exc:
             if str(exc) != self._complaint:
                 self._complaint = str(exc)
-                log.warning("connections_not_read", family=self.family, error=str(exc))
+                log.warning("connections not read", family=self.family, error=str(exc))
             return
         self._complaint = ""
         with self._state.lock:
@@ -201,7 +201,7 @@ class ConnectionCounts:
         if not self._is_capped and any(one.other is not None for one in sums):
             self._is_capped = True
             log.warning(
-                "connections_capped",
+                "connections capped",
                 family=self.family,
                 limit=self._tally.endpoints.limit,
                 consequence=f"what comes late is added up as {OTHER}",

@@ -265,7 +265,7 @@ class Engine:
             dirty += again
             for key in dirty:
                 if self._quarantine.pop(key, None) is not None:
-                    log.info("service_retried", family=self.family, service=str(key))
+                    log.info("service retried", family=self.family, service=str(key))
             keys: Iterable[ServiceKey] = self.state.keys() if is_new else dirty
             wanted.update(self.state, keys, without=frozenset(self._quarantine))
         self._rendered.update(dict.fromkeys(keys))
@@ -341,7 +341,7 @@ class Engine:
             if table not in self._unreadable:
                 self._unreadable.add(table)
                 log.warning(
-                    "table_unreadable", family=self.family, table=table, why=why, consequence="read chain by chain"
+                    "table unreadable", family=self.family, table=table, why=why, consequence="read chain by chain"
                 )
         self._unreadable.difference_update(table for table in tables if table not in reading.unreadable)
         standing = reading.ruleset
@@ -406,7 +406,7 @@ class Engine:
         for place in contested:
             self._metrics.drift_fights_total.labels(table=place.table, ip_family=self.family).inc()
             log.warning(
-                "drift_fight",
+                "drift fight",
                 family=self.family,
                 table=place.table,
                 chain=place.chain,
@@ -496,7 +496,7 @@ class Engine:
             self._undeletable.refused((table, chains[0]), self._clock())
             if is_new:
                 log.warning(
-                    "chain_not_deleted", family=self.family, table=table, chain=chains[0],
+                    "chain not deleted", family=self.family, table=table, chain=chains[0],
                     why="a rule that is not ours refers to it; emptied, tried again later",
                 )  # fmt: skip
         else:
@@ -574,7 +574,7 @@ class Engine:
             self._unequal[table, chain] = (text, want)
             self._metrics.unequal_rules_total.labels(ip_family=self.family).inc()
             ours, theirs = _first_difference(want, text)
-            log.warning("rule_printed_otherwise", family=self.family, chain=chain, ours=ours, kernel=theirs)
+            log.warning("rule printed otherwise", family=self.family, chain=chain, ours=ours, kernel=theirs)
         for rule in inserted:
             if _stands(rule, fresh) or self._suspected.covers(rule.table, rule.chain):
                 continue
@@ -587,7 +587,7 @@ class Engine:
             if there:
                 self._alias[rule] = there[0 if rule.at_top else -1]
                 log.warning(
-                    "rule_printed_otherwise",
+                    "rule printed otherwise",
                     family=self.family,
                     chain=rule.chain,
                     ours=rule.rule,
@@ -602,7 +602,7 @@ class Engine:
         for problem in problems:
             if problem not in self._told:
                 where = f"{problem.kind} {problem.namespace}/{problem.name}"
-                log.warning("object_problem", family=self.family, object=where, field=problem.field,
+                log.warning("object problem", family=self.family, object=where, field=problem.field,
                             problem=problem.message)  # fmt: skip
                 key = ServiceKey(problem.namespace, problem.name)
                 self._reporter.service(key, problem.reason, f"{problem.field}: {problem.message}")
@@ -616,15 +616,15 @@ class Engine:
         news = [key for key, why in now.items() if self._left_out.get(key) != why]
         if len(news) > MANY_CULPRITS:
             log.error(
-                "common_cause", family=self.family, services_left_out=len(news), why=now[news[0]],
+                "common cause", family=self.family, services_left_out=len(news), why=now[news[0]],
                 services=[str(key) for key in news[:MANY_CULPRITS]],
             )  # fmt: skip
         for key in news[:MANY_CULPRITS]:
-            log.error("service_left_out", family=self.family, service=str(key), why=now[key])
+            log.error("service left out", family=self.family, service=str(key), why=now[key])
             self._reporter.service(key, "RulesRefused", f"left out in {self.family}: {now[key]}")
         for key in self._left_out:
             if key not in now:
-                log.info("service_taken_in", family=self.family, service=str(key))
+                log.info("service taken in", family=self.family, service=str(key))
         self._left_out = now
 
     def _done(self, wanted: Desired, outcome: Outcome) -> None:

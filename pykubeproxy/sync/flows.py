@@ -139,7 +139,7 @@ class FlowKeeper:
             result = reconcile(family, wanted, self._programmed.without(wanted))
         except PykubeproxyError as exc:
             if str(exc) != self._last_error:
-                log.warning("conntrack_failed", family=family, error=str(exc))
+                log.warning("conntrack failed", family=family, error=str(exc))
             self._last_error = str(exc)
             return
         self._last_error = ""
@@ -150,4 +150,4 @@ class FlowKeeper:
             self._programmed = known.learn(wanted)
             self._last = wanted
         if result.deleted:
-            log.info("conntrack_cleaned", family=family, deleted=result.deleted, scanned=result.scanned)
+            log.info("conntrack cleaned", family=family, deleted=result.deleted, scanned=result.scanned)

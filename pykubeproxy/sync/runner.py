@@ -189,7 +189,7 @@ class SyncLoop:
             with self._condition:
                 delay = self._schedule.failed(self._clock(), lock_busy=busy)
             log.warning(
-                "sync_failed", family=self._engine.family, error=str(exc), failures=self.failures, retry_in=delay
+                "sync failed", family=self._engine.family, error=str(exc), failures=self.failures, retry_in=delay
             )
             return
         with self._condition:

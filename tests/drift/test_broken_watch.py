@@ -20,7 +20,7 @@ def test_where_the_lock_cannot_be_watched_everything_is_suspected(monkeypatch, t
     watch = make_watch("legacy", ["IPv4"], lambda _: None, lambda _: None)
     assert watch.look("IPv4") == EVERYTHING
     assert watch.look("IPv4") == EVERYTHING
-    assert "drift_unwatched" in capsys.readouterr().out
+    assert "drift unwatched" in capsys.readouterr().out
 
 
 def test_the_path_is_named(tmp_path):

@@ -73,7 +73,7 @@ def test_r031_no_service_is_blamed_for_what_another_program_did(backend, tmp_pat
         it.api.put(endpoint_slice(0, [*(pod(0, i) for i in range(3)), "10.244.7.7"], name="web"))
         eventually(lambda: WEB.endpoint("10.244.7.7:8080") in it.save(), f"the new endpoint's chain\n{it.words()}")
         assert f"-A {sep} " in it.save()
-        assert words(it, "service_quarantined") == []
+        assert words(it, "service left out") == []
         assert it.metric('pykubeproxy_quarantined_services{ip_family="IPv4"}') == 0
 
 

@@ -109,8 +109,8 @@ def test_two_writers_on_the_kernel(backend):
             writer.join()
         eventually(lambda: everything(it, in_order=False) == right, f"everything as it was\n{it.words()}")
         assert it.metric(fights) == 1
-        assert len(words(it, "drift_fight", chain=WEB.cluster)) == 1
-        assert words(it, "rule_printed_otherwise") == []
+        assert len(words(it, "drift fight", chain=WEB.cluster)) == 1
+        assert words(it, "rule printed otherwise") == []
         eventually(lambda: detected(it, "nat") == healed(it, "nat"), "all that was found was healed")
 
 
@@ -136,5 +136,5 @@ def test_two_writers_over_a_jump(backend):
             stopped.set()
             writer.join()
         eventually(lambda: everything(it, in_order=False) == right, f"everything as it was\n{it.words()}")
-        assert len(words(it, "drift_fight")) == 1
-        assert words(it, "rule_printed_otherwise") == []
+        assert len(words(it, "drift fight")) == 1
+        assert words(it, "rule printed otherwise") == []

@@ -12,7 +12,7 @@ def test_drift_in_a_table_that_iptables_cannot_print(rule):
     with running("nft") as it:
         text, before = iptables(it, "IPv4", "-t", "nat", "-S", WEB.cluster), restores(it)
         it.run("nft", f"add rule ip nat PREROUTING {rule}")
-        eventually(lambda: words(it, "table_unreadable", table="nat"), f"the table is found unreadable\n{it.words()}")
+        eventually(lambda: words(it, "table unreadable", table="nat"), f"the table is found unreadable\n{it.words()}")
         restore(it, "IPv4", f"*nat\n:{WEB.cluster} - [0:0]\nCOMMIT\n")
         eventually(lambda: healed(it, "nat"), f"healed\n{it.words()}")
         assert iptables(it, "IPv4", "-t", "nat", "-S", WEB.cluster) == text

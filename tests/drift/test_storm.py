@@ -61,5 +61,5 @@ def test_after_the_storm_everything_is_right(backend, seed):
         assert {rule.split()[3] for rule in foreign_rules(it).get((NAT, "POSTROUTING"), [])} <= {
             f"cni{i}" for i in range(9)
         }
-        for event in ("service_quarantined", "rule_printed_otherwise", "crashed"):
+        for event in ("service left out", "rule printed otherwise", "crashed"):
             assert words(it, event) == []

@@ -36,7 +36,7 @@ def test_what_kube_proxy_left_there_goes_after_the_first_sync(backend):
             eventually(lambda family=family: not kube_chains(it, other, family), f"{other} {family} cleaned")
             assert kube_chains(it, backend, family)
         assert "-A FORWARD -s 192.0.2.0/24 -j MINE" in it.run(f"iptables-{other}-save")
-        eventually(lambda: it.log.read_text().count("other_backend_taken_over") == 2, "told for both families")
+        eventually(lambda: it.log.read_text().count("other backend taken over") == 2, "told for both families")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

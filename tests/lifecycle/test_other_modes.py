@@ -80,7 +80,7 @@ def test_nftables_mode_goes_after_the_first_sync(backend):
         eventually(lambda: "kube-proxy" not in it.run("nft", "list", "tables"), "the tables gone")
         assert it.run("nft", "list", "tables").count(" mine") == 2
         assert it.table().chains["KUBE-SERVICES"]
-        eventually(lambda: it.log.read_text().count("nftables_mode_removed") == 2, "told for both families")
+        eventually(lambda: it.log.read_text().count("nftables mode removed") == 2, "told for both families")
 
 
 @pytest.mark.netns

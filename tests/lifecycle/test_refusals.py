@@ -168,10 +168,10 @@ def test_a_lock_that_is_held_for_long_costs_no_family():
             fcntl.flock(lock, fcntl.LOCK_EX)
             process = it.spawn("--manifests", "/dev/null", "--iptables-backend", "legacy", log=log)
             try:
-                eventually(lambda: "lock_busy" in log.read_text(), "told that it waits")
+                eventually(lambda: "lock busy" in log.read_text(), "told that it waits")
                 fcntl.flock(lock, fcntl.LOCK_UN)
                 eventually(lambda: '"event": "started"' in log.read_text(), "started")
             finally:
                 process.terminate()
                 process.wait(30)
-        assert "family_unsupported" not in log.read_text()
+        assert "family unsupported" not in log.read_text()

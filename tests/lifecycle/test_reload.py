@@ -117,7 +117,7 @@ def test_a_field_that_is_read_at_the_start_ends_it_in_order():
         before = it.table().chains
         volume.put(document(it, metricsBindAddress="127.0.0.1:20249"))
         assert it.process.wait(30) == 1
-        assert "config_needs_restart" in it.words()
+        assert "config needs restart" in it.words()
         assert "metricsBindAddress" in it.words()
         assert it.table().chains == before
 
@@ -135,7 +135,7 @@ def test_an_invalid_one_changes_nothing_and_is_told(text, names):
         else:
             volume.put(text)
         eventually(lambda: it.metric("pykubeproxy_config_reload_failures_total") == 1, "counted")
-        told = [line for line in it.words().splitlines() if "config_invalid" in line]
+        told = [line for line in it.words().splitlines() if "config invalid" in line]
         assert len(told) == 1
         assert names in told[0]
         assert it.table().chains == before
@@ -155,7 +155,7 @@ def test_the_same_content_again_is_no_change():
         volume.put(document(it))
         volume.put(document(it, clusterCIDR="10.247.0.0/16"))
         eventually(lambda: "10.247.0.0/16" in it.save(), "the real change")
-        assert it.words().count("config_reloaded") == 1
+        assert it.words().count("config reloaded") == 1
 
 
 def test_a_plain_file_edited_in_place():

@@ -80,7 +80,7 @@ def test_a_user_without_rights_cannot_keep_it_from_starting():
                 process = it.spawn("--manifests", str(it.folder / "m.yaml"), log=log)
                 try:
                     eventually(lambda: "started" in log.read_text(), "started")
-                    assert "lock_not_had" in log.read_text()
+                    assert "lock not had" in log.read_text()
                 finally:
                     process.terminate()
                     assert process.wait(30) == 0

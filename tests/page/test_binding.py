@@ -26,7 +26,7 @@ def test_refused_on_an_address_of_the_node():
         assert it.get(10249, "/metrics")[0] == 200
         for path in ("/", "/services/default/svc-0", "/debug/services/default/svc-0"):
             assert it.get(10249, path)[0] == 404
-        lines = [json.loads(line) for line in it.log.read_text().splitlines() if "status_page_refused" in line]
+        lines = [json.loads(line) for line in it.log.read_text().splitlines() if "status page refused" in line]
         assert [(line["field"], line["address"]) for line in lines] == [("metricsBindAddress", "0.0.0.0:10249")]
 
 
