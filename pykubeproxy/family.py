@@ -96,7 +96,9 @@ class FamilyProxy:
             on_refused=on_refused,
         )
         self.connections = (
-            ConnectionCounts(self.state, lambda: self.engine.wanted, backend, runner)
+            ConnectionCounts(
+                self.state, lambda: self.engine.wanted, backend, runner, spacing=options.connection_metrics_period
+            )
             if options.connection_metrics
             else None
         )

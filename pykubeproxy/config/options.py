@@ -108,4 +108,6 @@ class Options:
     strict_source_ranges: bool = False
     """Close a load balancer address whose source ranges all belong to the other family (kube-proxy leaves it open)."""
     connection_metrics: bool = False
+    connection_metrics_period: float = 10.0
+    """Least seconds between two readings of the rules' counters."""
     status_page: bool = False

@@ -296,6 +296,11 @@ SETTINGS: tuple[Setting, ...] = (
         "Count new connections of each service port and endpoint (docs/metrics.md says at what price).",
     ),
     Setting(
+        "connection_metrics_period", "pykubeproxy.connectionMetricsPeriod", "connection-metrics-period",
+        kinds.DURATION, _RESTART, "Least time between two readings of what connection metrics are made of.",
+        zero_is_default=True, above=0,
+    ),
+    Setting(
         "status_page", "pykubeproxy.statusPage", "status-page", kinds.BOOL, _RESTART,
         "Serve a page for people beside /metrics, if that is bound to a loopback address (docs/status-page.md).",
     ),

@@ -2,12 +2,13 @@
 
 Model. The rule that leads to an endpoint counts the first packet of each connection; a sync leaves the counters of
 chains alone that it does not change. ``Tally`` (pure) adds what came since the last reading. ``ConnectionCounts``
-reads, when it is asked (at a scrape), and seldom: never more than once in ``SPACING`` seconds, nor for more than a
+reads, when it is asked (at a scrape), and seldom: never more than once in a period that is set, nor for more than a
 twentieth of the time.
 
 What makes the sums right:
 1. A counter that has fallen was reset (its chain was rewritten, or a killed restore lost it): what it shows now is new.
-2. What stood before the first sync counts from the first reading on, so that a restart repeats nothing.
+2. What stood before the first sync counts from the first reading on, so that a restart repeats nothing; and nothing is
+   read before it is known what stood, whoever asks.
 3. On legacy the lock is held while reading (netfilter.counters), since a restore under way shows zeros.
 4. What an endpoint counts between the last reading and the end of its rules is lost: no reading is made for that.
 
@@ -38,8 +39,6 @@ from pykubeproxy.sync.desired import Desired
 
 log = structlog.get_logger()
 
-SPACING = 10.0
-"""Least seconds between two readings."""
 SHARE = 20.0
 """Readings are spaced by so many times what the last one took."""
 SERIES = 10_000
@@ -125,11 +124,14 @@ class ConnectionCounts:
         backend: Backend,
         runner: Runner,
         *,
-        spacing: float = SPACING,
+        spacing: float,
         limit: int = SERIES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``wanted`` tells which service port an endpoint's chain belongs to; None before the first sync."""
+        """``wanted`` tells which service port an endpoint's chain belongs to; None before the first sync.
+
+        ``spacing`` is the least number of seconds between two readings.
+        """
         self.family = state.family
         self._state = state
         self._wanted = wanted
@@ -139,6 +141,7 @@ class ConnectionCounts:
         self._clock = clock
         self._lock = threading.Lock()
         self._tally = Tally(limit)
+        self._knows_what_stood = False
         self._read_at: float | None = None
         self._next_at = float("-inf")
         self._seconds = 0.0
@@ -152,6 +155,7 @@ class ConnectionCounts:
         chains = [chain for chain in standing.chains[NAT] if chain.startswith(_ENDPOINT)]
         with self._lock:
             self._tally.inherit(chains)
+            self._knows_what_stood = True
         if chains:
             self._refresh()
 
@@ -159,8 +163,9 @@ class ConnectionCounts:
         """Return the sums, read anew if that is due."""
         with self._lock:
             now = self._clock()
-            if now >= self._next_at:
-                self._read()
+            wanted = self._wanted() if self._knows_what_stood else None
+            if wanted is not None and now >= self._next_at:
+                self._read(wanted)
                 self._seconds = self._clock() - now
                 self._next_at = now + max(self._spacing, SHARE * self._seconds)
                 self._last = self._sums()
@@ -177,10 +182,7 @@ class ConnectionCounts:
 
     # -- inside, with the lock held
 
-    def _read(self) -> None:
-        wanted = self._wanted()
-        if wanted is None:
-            return
+    def _read(self, wanted: Desired) -> None:
         try:
             found = self._found(wanted)
         except LockBusyError:

@@ -249,14 +249,14 @@ class Engine:
 
     def _render(self) -> tuple[Desired, bool]:
         """Render what is dirty; return what is wanted and whether everything was rendered."""
-        with self._lock:
-            settings, dispatch, wanted = self._settings, self._dispatch, self._wanted
-            if wanted is None:
-                wanted = self._wanted = Desired(settings, dispatch=dispatch)
-                is_new = True
-            else:
-                is_new = False
-        with self.state.lock:
+        with self.state.lock:  # around both, so that nobody who reads ``wanted`` under it finds a new one still empty
+            with self._lock:
+                settings, dispatch, wanted = self._settings, self._dispatch, self._wanted
+                if wanted is None:
+                    wanted = self._wanted = Desired(settings, dispatch=dispatch)
+                    is_new = True
+                else:
+                    is_new = False
             dirty = self.state.take_dirty()
             self._triggers += self.state.take_triggers(dirty)
             for key in dirty:

@@ -191,11 +191,12 @@ def test_what_only_other_modes_use_is_told_in_one_line():
 def test_our_own_block():
     options = load(
         "pykubeproxy: {iptablesBackend: nft, serviceDispatch: tree, strictSourceRanges: true, connectionMetrics: true,"
-        " statusPage: true, assumeNfacct: true, manifests: [/a, /b]}"
+        " connectionMetricsPeriod: 30s, statusPage: true, assumeNfacct: true, manifests: [/a, /b]}"
     )
     assert (options.iptables_backend, options.service_dispatch, options.manifests) == ("nft", "tree", ("/a", "/b"))
     assert options.strict_source_ranges
     assert options.connection_metrics
+    assert options.connection_metrics_period == 30
     assert options.status_page
     assert options.assume_nfacct
 
