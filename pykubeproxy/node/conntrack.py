@@ -18,7 +18,7 @@ Goals, and how each is met:
    the same id (the kernel makes it from the entry's place in memory), it is translated once more, by the new rules.
 
 Run it after the rules have been written, never before and never on the path of a sync: an entry deleted under old rules
-comes back as it was. Threads: one pass at a time per ``UdpCleaner``; sockets belong to the calling thread's namespace.
+comes back as it was. Threads: passes share nothing; sockets belong to the calling thread's namespace.
 
 Format: include/uapi/linux/netfilter/nfnetlink_conntrack.h; order of attributes: ctnetlink_fill_info in
 net/netfilter/nf_conntrack_netlink.c. CTA_FILTER needs Linux 5.8; older kernels ignore it, so the protocol is looked at
@@ -30,7 +30,6 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +67,7 @@ _FILTER_ORIG_FLAGS = 1
 _FILTER_BY_PROTO_NUM = 1 << 3
 
 _BODY = HEADER.size + 4  # netlink header and struct nfgenmsg
-_BATCH = 128
+_BATCH = 192
 _FAMILY_NUMBER: Mapping[Family, int] = {"IPv4": socket.AF_INET, "IPv6": socket.AF_INET6}
 
 
@@ -258,6 +257,8 @@ class _Layout:
     """
 
     struct: struct.Struct
+    size: int
+    """Bytes of one tuple."""
     original: bytes
     protocol: bytes
     reply: bytes
@@ -274,6 +275,7 @@ class _Layout:
         return cls(
             # length, type | original, destination, protocol, destination port | reply, source, source port
             struct.Struct(f"=IH14x 8s{4 + size}x4x{size}s9s3x8x4x2s2x 8s4x{size}s{4 + size}x12x4x2s2x"),
+            4 + addresses + ports,
             head(_TUPLE_ORIG),
             struct.pack("=HHHHB", ports, _TUPLE_PROTO | 0x8000, 5, _PROTO_NUM, _UDP),
             head(_TUPLE_REPLY),
@@ -345,39 +347,109 @@ def _tuple(buffer: bytes | bytearray, start: int, end: int) -> tuple[bytes, byte
     return source, destination, protocol, source_port, destination_port
 
 
-def find_stale(judge: Judge, family: Family, buffer: bytearray, filled: int) -> tuple[int, list[bytes]]:
-    """Look through one datagram; return how many UDP entries it held and the handles of the stale ones.
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Which attributes a regular message has behind its tuples, learned from one: where its id is.
 
-    ``buffer`` must reach 512 bytes beyond ``filled``: the layout is laid over each message before its length is known.
+    The kernel writes what an entry has (counters, a mark, labels), so a node shows a handful of shapes. A message is of
+    a shape if it is as long and the header of every attribute is where and what it was. One with a zone has none.
     """
-    layout = _LAYOUTS[family]
-    unpack, original, udp, reply = layout.struct.unpack_from, layout.original, layout.protocol, layout.reply
-    destinations, is_stale = judge.destinations, judge.is_stale
-    stale: list[bytes] = []
-    scanned = offset = 0
-    while offset < filled:
-        length, kind, head, ip, protocol, port, tail, source, source_port = unpack(buffer, offset)
-        start, offset = offset, offset + ((length + 3) & ~3)
-        if length < HEADER.size or start + length > filled:
-            raise OSError(errno.EBADMSG, "malformed netlink message")
-        if kind != _NEW:
-            continue
-        if head == original and protocol == udp and tail == reply:
-            target = source + source_port
-        elif head == original and protocol[4:8] == _PROTOCOL_NUMBER_HEAD and protocol[8] != _UDP:
-            continue
-        else:
-            entry = parse_entry(buffer, start, start + length)
-            if entry is None or entry.protocol != _UDP:
+
+    parts: Callable[[bytearray, int], tuple[bytes, bytes]]
+    """Returns the original tuple and what is behind the tuples."""
+    mask: int
+    """The bits of the headers, in what is behind the tuples read as one number."""
+    headers: int
+    identity: slice
+    """The id's attribute."""
+
+    @classmethod
+    def of(cls, layout: _Layout, buffer: bytearray, start: int, end: int) -> Self | None:
+        """Learn the shape of a regular message."""
+        parts = struct.Struct(f"={_BODY}x {layout.size}s {layout.size}x {end - start - _BODY - 2 * layout.size}s")
+        _, rest = parts.unpack_from(buffer, start)
+        mask = bytearray(len(rest))
+        identity: slice | None = None
+        covered = 0
+        for kind, first, last in attributes(rest, 0, len(rest)):
+            mask[covered:first] = b"\xff" * (first - covered)
+            covered = (last + 3) & ~3
+            if kind == _ID:
+                identity = slice(first - 4, covered)
+            elif kind == _ZONE:
+                return None
+        if identity is None or covered != len(rest):
+            return None
+        bits = int.from_bytes(mask)
+        return cls(parts.unpack_from, bits, int.from_bytes(rest) & bits, identity)
+
+
+class Scan:
+    """Looks through the datagrams of one pass over a family's entries."""
+
+    def __init__(self, judge: Judge, family: Family) -> None:
+        self._judge = judge
+        self._layout = _LAYOUTS[family]
+        self._shapes: dict[int, _Shape] = {}
+
+    def find_stale(self, buffer: bytearray, filled: int) -> tuple[int, list[bytes]]:
+        """Look through one datagram; return how many UDP entries it held and the handles of the stale ones.
+
+        ``buffer`` must reach 512 bytes beyond ``filled``: the layout is laid over each message before its length is
+        known.
+        """
+        layout = self._layout
+        unpack, original, udp, reply = layout.struct.unpack_from, layout.original, layout.protocol, layout.reply
+        shortest = _BODY + 2 * layout.size
+        destinations, is_stale, handle_of_regular = self._judge.destinations, self._judge.is_stale, self._handle
+        verdicts: dict[tuple[bytes, bytes, bytes], bool] = {}  # of this datagram only: bounded
+        stale: list[bytes] = []
+        scanned = offset = 0
+        while offset < filled:
+            length, kind, head, ip, protocol, port, tail, source, source_port = unpack(buffer, offset)
+            start, offset = offset, offset + ((length + 3) & ~3)
+            if length < HEADER.size or start + length > filled:
+                raise OSError(errno.EBADMSG, "malformed netlink message")
+            if kind != _NEW:
                 continue
-            ip, port, target = entry.ip, entry.port, entry.target
-        scanned += 1
-        if ip not in destinations or not is_stale(ip, port, target):
-            continue
-        handle, is_default_zone = handle_of(buffer, start, start + length)
-        if is_default_zone or is_stale(ip, port, target, default_zone=False):
-            stale.append(handle)
-    return scanned, stale
+            is_regular = head == original and protocol == udp and tail == reply and length >= shortest
+            if is_regular:
+                target = source + source_port
+            elif head == original and protocol[4:8] == _PROTOCOL_NUMBER_HEAD and protocol[8] != _UDP:
+                continue
+            else:
+                entry = parse_entry(buffer, start, start + length)
+                if entry is None or entry.protocol != _UDP:
+                    continue
+                ip, port, target = entry.ip, entry.port, entry.target
+            scanned += 1
+            if ip not in destinations:
+                continue
+            key = ip, port, target
+            verdict = verdicts.get(key)
+            if verdict is None:
+                verdict = verdicts[key] = is_stale(ip, port, target)
+            if not verdict:
+                continue
+            if is_regular and (handle := handle_of_regular(buffer, start, length)):
+                stale.append(handle)
+                continue
+            handle, is_default_zone = handle_of(buffer, start, start + length)
+            if is_default_zone or is_stale(ip, port, target, default_zone=False):
+                stale.append(handle)
+        return scanned, stale
+
+    def _handle(self, buffer: bytearray, start: int, length: int) -> bytes:
+        """Return what ``handle_of`` would for a regular message of the default zone; nothing where it takes a look."""
+        shape = self._shapes.get(length)
+        if shape is not None:
+            original, rest = shape.parts(buffer, start)
+            if int.from_bytes(rest) & shape.mask == shape.headers:
+                return original + rest[shape.identity]
+        learned = _Shape.of(self._layout, buffer, start, start + length)
+        if learned is not None:
+            self._shapes[length] = learned
+        return b""
 
 
 def _dump(connection: Conversation, family: Family) -> Iterator[tuple[bytearray, int]]:
@@ -411,11 +483,12 @@ def reconcile(
     judge = Judge.of(desired, retired)
     if judge.is_idle:
         return Result(0, 0, clock() - begin)
+    scan = Scan(judge, family)
     scanned = deleted = failed = 0
     try:
         with connect() as reader, connect() as writer:
             for buffer, filled in _dump(reader, family):
-                count, stale = find_stale(judge, family, buffer, filled)
+                count, stale = scan.find_stale(buffer, filled)
                 scanned += count
                 done, refused = _delete(writer, family, stale)
                 deleted += done
@@ -449,63 +522,3 @@ def load_module() -> None:
             netlink.request(_GET_STATS, 0, [nfgen(0)])
     except OSError as error:
         log.debug("conntrack module not loaded", reason=error.strerror or str(error))
-
-
-class UdpCleaner:
-    """Passes of one family over time: remembers what was programmed, until a pass finds nothing stale any more.
-
-    ``note`` may be called from any thread; ``clean`` from one at a time.
-    """
-
-    def __init__(
-        self,
-        family: Family,
-        *,
-        adopted: Programmed = NOTHING,
-        reconcile: Callable[[Family, DesiredUdp, Programmed], Result] = reconcile,
-    ) -> None:
-        self._family = family
-        self._reconcile = reconcile
-        self._lock = threading.Lock()
-        self._known = adopted
-        self._noted = 0
-        self._complaint = ""
-
-    def note(self, desired: DesiredUdp) -> None:
-        """Take down what the rules now program. Call it for every committed set that ``clean`` may not get to see."""
-        with self._lock:
-            self._known = self._known.learn(desired)
-            self._noted += 1
-
-    def clean(self, desired: DesiredUdp) -> Result | None:
-        """Make a pass; None where it failed (logged once, until one succeeds). ``desired`` is what the kernel has."""
-        self.note(desired)
-        with self._lock:
-            known, noted = self._known, self._noted
-        try:
-            result = self._reconcile(self._family, desired, known.without(desired))
-        except EnvironmentProblem as error:
-            self._complain(str(error))
-            return None
-        if result.failed:
-            self._complain(f"{result.failed} stale {self._family} UDP entries cannot be deleted now")
-        else:
-            self._complaint = ""
-        with self._lock:
-            # A flow can be confirmed with its old translation while a pass runs: one that deleted is not the last.
-            if not result.failed and not result.deleted and noted == self._noted:
-                self._known = NOTHING.learn(desired)
-        if result.deleted:
-            log.info(
-                "stale udp entries deleted",
-                family=self._family,
-                deleted=result.deleted,
-                scanned=result.scanned,
-                seconds=round(result.seconds, 3),
-            )
-        return result
-
-    def _complain(self, text: str) -> None:
-        level = log.debug if self._complaint else log.warning
-        self._complaint = text
-        level("conntrack cleanup", problem=text)

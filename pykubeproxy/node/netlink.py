@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -62,7 +63,13 @@ def nested(kind: int, *children: bytes) -> bytes:
 
 def message(kind: int, flags: int, body: bytes, sequence: int = 0) -> bytes:
     """Encode one message; ``body`` is the family header and the attributes."""
-    return HEADER.pack(HEADER.size + len(body), kind, flags | NLM_F_REQUEST, sequence, 0) + body
+    return _head(kind, flags, len(body), sequence) + body
+
+
+@lru_cache(maxsize=1024)
+def _head(kind: int, flags: int, size: int, sequence: int) -> bytes:
+    """Encode the header of a message; remembered, because long series of one kind are sent in equal batches."""
+    return HEADER.pack(HEADER.size + size, kind, flags | NLM_F_REQUEST, sequence, 0)
 
 
 def nfgen(family: int, resource: int = 0) -> bytes:
@@ -155,12 +162,10 @@ class NetlinkSocket:
             return []
         codes = [0] * len(bodies)
         final = len(bodies) - 1
-        self._socket.send(
-            b"".join(
-                message(kind, flags | NLM_F_ACK if index == final else flags, body, sequence=index)
-                for index, body in enumerate(bodies)
-            )
-        )
+        parts: list[bytes] = []
+        for index, body in enumerate(bodies):
+            parts += _head(kind, flags | NLM_F_ACK if index == final else flags, len(body), index), body
+        self._socket.send(b"".join(parts))
         while True:
             buffer, filled = self._receive()
             offset = 0

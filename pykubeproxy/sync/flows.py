@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable
 
 import structlog
 
 from pykubeproxy.errors import PykubeproxyError
+from pykubeproxy.model.addresses import Family
 from pykubeproxy.model.service import ServicePort
 from pykubeproxy.model.state import ClusterState
-from pykubeproxy.node.conntrack import NOTHING, DesiredUdp, Programmed, reconcile
+from pykubeproxy.node.conntrack import NOTHING, DesiredUdp, Programmed, Result, reconcile
 from pykubeproxy.rules.names import DISPATCH_PREFIX, NAT, NODEPORTS, SERVICES
 from pykubeproxy.rules.ruleset import Ruleset
 from pykubeproxy.rules.settings import RuleSettings
@@ -87,14 +87,14 @@ class FlowKeeper:
         *,
         metrics: Metrics,
         on_crash: Callable[[BaseException], None],
-        clock: Callable[[], float] = time.monotonic,
+        reconcile: Callable[[Family, DesiredUdp, Programmed], Result] = reconcile,
     ) -> None:
         self._state = state
         self._settings = settings
         self._node_addresses = node_addresses
         self._metrics = metrics
         self._on_crash = on_crash
-        self._clock = clock
+        self._reconcile = reconcile
         self._programmed: Programmed = NOTHING
         self._last: DesiredUdp | None = None
         self._wake = threading.Event()
@@ -136,13 +136,11 @@ class FlowKeeper:
         wanted = wanted_udp(self._state, self._settings(), self._node_addresses())
         self._programmed = self._programmed.learn(wanted)
         try:
-            result = reconcile(family, wanted, self._programmed.without(wanted))
+            result = self._reconcile(family, wanted, self._programmed.without(wanted))
         except PykubeproxyError as exc:
-            if str(exc) != self._last_error:
-                log.warning("conntrack failed", family=family, error=str(exc))
-            self._last_error = str(exc)
+            self._complain(str(exc))
             return
-        self._last_error = ""
+        self._complain(f"{result.failed} stale entries cannot be deleted now" if result.failed else "")
         self._metrics.conntrack_reconciler_sync_duration_seconds.labels(ip_family=family).observe(result.seconds)
         self._metrics.conntrack_reconciler_deleted_entries_total.labels(ip_family=family).inc(result.deleted)
         if not result.failed and not result.deleted:
@@ -151,3 +149,9 @@ class FlowKeeper:
             self._last = wanted
         if result.deleted:
             log.info("conntrack cleaned", family=family, deleted=result.deleted, scanned=result.scanned)
+
+    def _complain(self, error: str) -> None:
+        """Log a failure once, until a pass succeeds or fails otherwise."""
+        if error and error != self._last_error:
+            log.warning("conntrack failed", family=self._state.family, error=error)
+        self._last_error = error

@@ -15,8 +15,7 @@ import pytest
 from conntrack_entries import SCTP, TCP, entry, insert
 from node_netns import Namespace
 
-from pykubeproxy.errors import EnvironmentProblem
-from pykubeproxy.node.conntrack import NOTHING, DesiredUdp, Programmed, UdpCleaner, reconcile
+from pykubeproxy.node.conntrack import NOTHING, DesiredUdp, Programmed, reconcile
 
 pytestmark = pytest.mark.netns
 
@@ -237,27 +236,6 @@ def test_a_node_port_flow_moves_too(net):
         assert lab.receiver(client, (net.node, 30053)) == net.p2
 
 
-def test_what_a_failed_pass_left_the_next_one_finds(net):
-    with Lab(net) as lab:
-        lab.rules((net.vip, 53, net.p1))
-        client = lab.client()
-        assert lab.receiver(client, (net.vip, 53)) == net.p1
-        lab.rules((net.vip, 53, net.p2))
-        failures = [True]
-
-        def once_broken(*args):
-            if failures:
-                failures.pop()
-                raise EnvironmentProblem("table busy")
-            return reconcile(*args)
-
-        cleaner = UdpCleaner(net.family, reconcile=once_broken)
-        assert lab.node.call(cleaner.clean, service(net, net.p2)) is None
-        assert lab.receiver(client, (net.vip, 53)) == net.p1
-        assert lab.node.call(cleaner.clean, service(net, net.p2)).deleted == 1
-        assert lab.receiver(client, (net.vip, 53)) == net.p2
-
-
 def refused(client, lab, frontend):
     """Whether a connected one-way sender learns that nobody is there."""
     client.connect(frontend)
@@ -296,18 +274,17 @@ def test_a_service_scaled_to_zero_refuses_its_old_senders(net):
         assert lab.ids() == set()
 
 
-def test_a_deleted_service_is_remembered(net):
+def test_a_flow_of_a_deleted_service_goes(net):
     with Lab(net) as lab:
         lab.rules((net.vip, 53, net.p1))
         client = lab.client()
         assert lab.receiver(client, (net.vip, 53)) == net.p1
-        cleaner = UdpCleaner(net.family)
-        assert lab.node.call(cleaner.clean, service(net, net.p1)).deleted == 0
+        former = NOTHING.learn(service(net, net.p1))
         lab.rules()
         assert lab.receiver(client, (net.vip, 53)) == net.p1  # the fault
-        assert lab.node.call(cleaner.clean, DesiredUdp()).deleted == 1
+        assert lab.clean(DesiredUdp(), former).deleted == 1
         assert lab.is_lost(client, (net.vip, 53))
-        assert lab.node.call(cleaner.clean, DesiredUdp()).deleted == 0
+        assert lab.clean(DesiredUdp(), former).deleted == 0
 
 
 def test_only_the_address_that_was_taken_away_loses_its_flows(net):
