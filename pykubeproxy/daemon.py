@@ -46,7 +46,7 @@ from pykubeproxy.node.check import findings, read_facts, warn
 from pykubeproxy.node.leftovers import find_ipvs, remove_ipvs, remove_nftables_mode
 from pykubeproxy.node.process import set_oom_score_adj
 from pykubeproxy.node.single import holder, only_one
-from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, tcp_be_liberal
+from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, routes_localnet, tcp_be_liberal
 from pykubeproxy.rules.names import FILTER, FORWARD
 from pykubeproxy.serving.connections import ConnectionCollector
 from pykubeproxy.serving.health import ProxierHealth
@@ -129,6 +129,13 @@ def cleanup(options: Options, runner: Runner | None = None) -> None:
     for family in FAMILIES:
         remove_nftables_mode(family)
     failures += remove_ipvs(find_ipvs())
+    if routes_localnet():
+        log.info(
+            "sysctl left",
+            name="net.ipv4.conf.all.route_localnet",
+            value=1,
+            why="what it was before is not known; the rule in KUBE-FIREWALL that guards it is left too",
+        )
     if failures:
         raise NetfilterError("encountered an error while tearing down rules: " + "; ".join(failures))
 

@@ -209,3 +209,9 @@ def tcp_be_liberal(access: SysctlAccess | None = None) -> bool:
     """Tell whether conntrack takes out-of-window TCP packets as valid; then INVALID need not be dropped (k/k#94861)."""
     access = ProcSysctls() if access is None else access
     return _number(access.read(TCP_BE_LIBERAL)) == 1
+
+
+def routes_localnet(access: SysctlAccess | None = None) -> bool:
+    """Tell whether packets to 127.0.0.0/8 are routed, as node ports on 127.0.0.1 need."""
+    access = ProcSysctls() if access is None else access
+    return _number(access.read(ROUTE_LOCALNET)) == 1

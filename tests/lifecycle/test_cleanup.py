@@ -77,6 +77,15 @@ def test_a_second_time_writes_nothing(backend):
         assert (it.folder / "calls").read_text() == ""
 
 
+@pytest.mark.parametrize("value", [0, 1])
+def test_route_localnet_is_left_and_named(value):
+    setting = "net.ipv4.conf.all.route_localnet"
+    with bare() as it:
+        it.run("sysctl", "-qw", f"{setting}={value}")
+        assert (setting in it.program("--cleanup").stderr) is bool(value)
+        assert it.run("sysctl", "-n", setting).stdout == f"{value}\n"
+
+
 def test_looking_creates_no_legacy_tables():
     with bare() as it:
         assert it.program("--cleanup").returncode == 0
