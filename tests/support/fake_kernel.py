@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from pykubeproxy.errors import NetfilterError
 from pykubeproxy.netfilter.process import Finished
@@ -59,6 +59,10 @@ class Table:
 
     chains: dict[str, list[str]]
     policies: dict[str, str]
+
+    def copy(self) -> Table:
+        """Return one that may be changed without changing this one."""
+        return Table({chain: [*rules] for chain, rules in self.chains.items()}, dict(self.policies))
 
 
 @dataclass(slots=True)
@@ -143,7 +147,7 @@ class FakeKernel:
                 if trouble is not None and committed >= trouble.after:
                     raise _Refused(number, "trouble")
                 name = line[1:]
-                work = deepcopy(self.tables[name])
+                work = self.tables[name].copy()
             elif work is None:
                 raise _Refused(number, "no table")
             elif line == "COMMIT":
@@ -201,6 +205,7 @@ class FakeKernel:
                 raise _Refused(number, f"the kernel does not know {word}")
 
 
+@lru_cache(maxsize=1 << 16)
 def target_of(rule: str) -> str:
     """Return what a rule jumps to, "" for nothing."""
     words = re.sub(r'"[^"]*"', "", rule).split()
