@@ -350,7 +350,7 @@ ONCE = "pykubeproxy: asked for by a fault\n"
 ROWS: tuple[Row, ...] = (
     Row("API: half-open connections", half_open, watch_fails, notice_within=30, heal_within=33),
     Row("API: a silent server", silent, watch_fails, notice_within=91, heal_within=3),
-    Row("API: down for a while", down, watch_fails, lasts=2, heal_within=8, is_quick=True),
+    Row("API: down for a while", down, watch_fails, lasts=1, heal_within=8, is_quick=True),
     Row("API: takes connections, never answers", mute, not_ready, notice_within=5, lasts=2, heal_within=20),
     Row("API: cut in the middle of JSON", happens(lambda s: s.api.faults.cut_watches()), watch_fails, is_quick=True),
     Row(
@@ -358,7 +358,7 @@ ROWS: tuple[Row, ...] = (
         happens(lambda s: s.api.faults.cut_watches(in_character=True, reset=True)),
         watch_fails,
     ),
-    Row("API: 401", refused(401), watch_fails, lasts=2, heal_within=8, is_quick=True),
+    Row("API: 401", refused(401), watch_fails, lasts=2, heal_within=8),
     Row("API: 403", refused(403), watch_fails, lasts=2, heal_within=8),
     Row("API: 410 as an answer", gone, logged("410"), is_quick=True),
     Row(
@@ -379,7 +379,7 @@ ROWS: tuple[Row, ...] = (
     Row("API: ERROR without a reason", happens(lambda s: s.api.faults.send_error("*")), watch_fails),
     Row("API: an event of 5 MB", happens(large_event)),
     Row("API: another token", new_token, None, is_quick=True),
-    Row("API: another CA", new_ca, watch_fails, heal_within=8, is_quick=True),
+    Row("API: another CA", new_ca, watch_fails, heal_within=8),
     Row("API: restart with a lower version", older, watch_fails, heal_within=100),
     Row("API: field selector refused with 400", field_selectors, logged("field selector refused"), notice_within=15),
     Row("restore: exit 1 once", fails(1, words=ONCE), restore_fails, is_quick=True),

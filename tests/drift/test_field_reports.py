@@ -28,13 +28,13 @@ pytestmark = pytest.mark.netns
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_r029_hundreds_of_syncs_and_restarts_leave_each_jump_once(backend):
+def test_r029_syncs_and_restarts_leave_each_jump_once(backend):
     with running(backend) as it:
         change(it, 0)
         right = everything(it)
-        for number in range(200):
+        for number in range(30):
             change(it, 1 + number % 2)
-        for _ in range(20):
+        for _ in range(4):
             before = len(synced(it))
             it.stop()
             it.start("-v", "4", "--iptables-sync-period", "1h")
@@ -128,7 +128,7 @@ def test_r038_an_iptables_whose_check_always_fails(backend, tmp_path):
     with running(backend, "--iptables-sync-period", "1h", env=env) as it:
         change(it, 0)
         right = everything(it)
-        for number in range(50):
+        for number in range(20):
             change(it, 1 + number % 2)
         change(it, 0)
         assert everything(it) == right
