@@ -17,6 +17,7 @@ import ssl
 import struct
 import threading
 import uuid
+from asyncio.trsock import TransportSocket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -63,6 +64,15 @@ class Stream:
     ends: str = ""  # "", "close" or "reset"
 
 
+@dataclass(slots=True)
+class _Link:
+    """One connection, from accept to end. Once it has a writer, the transport behind that owns the socket."""
+
+    sock: socket.socket
+    writer: asyncio.StreamWriter | None = None
+    is_over: bool = False
+
+
 class Edge:
     """A listening server. ``start`` and ``stop`` may be called again; the port stays the same."""
 
@@ -92,7 +102,7 @@ class Edge:
         self.streams: list[Stream] = []
         self._thread: threading.Thread | None = None
         self._listener: socket.socket | None = None
-        self.connections: dict[asyncio.Task[None], asyncio.StreamWriter | None] = {}
+        self.connections: dict[asyncio.Task[None], _Link] = {}
         self._waiting: set[asyncio.Event] = set()
         self._wakes_asked = False
         api.store.listen(lambda _resource: self.wake())
@@ -192,7 +202,8 @@ class Edge:
             except OSError:
                 return
             made.setblocking(False)
-            self.connections[loop.create_task(self._connected(made))] = None
+            link = _Link(made)
+            self.connections[loop.create_task(self._connected(link))] = link
 
     def refuse(self) -> None:
         """Stop listening: connections are refused from now on."""
@@ -222,19 +233,25 @@ class Edge:
 
     async def drop_connections(self, *, reset: bool = False) -> None:
         """End every connection at once."""
-        await asyncio.sleep(0)  # a task that has not begun could not close its socket
-        tasks = list(self.connections.items())
-        for task, writer in tasks:
-            if writer is not None:
-                if reset:
-                    _set_reset(writer)
-                writer.transport.abort()
-            task.cancel()
-        await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
+        links = list(self.connections.items())
+        for task, link in links:
+            link.is_over = True
+            if reset:
+                _set_reset(link.sock)
+            if link.writer is not None:
+                link.writer.transport.abort()
+                task.cancel()
+            else:
+                # A task that has not begun would not close its socket if it were cancelled, and a transport in the
+                # making must not lose its own: the end of the stream ends them.
+                with contextlib.suppress(OSError):
+                    link.sock.shutdown(socket.SHUT_RDWR)
+        await asyncio.gather(*(task for task, _ in links), return_exceptions=True)
 
-    async def _connected(self, sock: socket.socket) -> None:
+    async def _connected(self, link: _Link) -> None:
         """Serve one connection, TLS handshake included, until it ends."""
         loop = asyncio.get_running_loop()
+        sock = link.sock
         task = asyncio.current_task()
         self.stats.note_connection(1)
         reader = asyncio.StreamReader(_MAX_HEAD, loop)
@@ -243,10 +260,9 @@ class Edge:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=self.context)
-            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-            if task is not None:
-                self.connections[task] = writer
-            await _Connection(self, reader, writer).run()
+            writer = link.writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+            if not link.is_over:
+                await _Connection(self, reader, writer).run()
         except _ClosedError as end:
             if end.resets and writer is not None:
                 writer.transport.abort()
@@ -386,12 +402,12 @@ class _Connection:
     async def _answer_own(self, request: Request) -> bool:
         """Answer one of the stand-in's own paths, from a thread; this connection outlives what is done there."""
         task = asyncio.current_task()
-        writer = self.edge.connections.pop(task, None) if task is not None else None
+        link = self.edge.connections.pop(task, None) if task is not None else None
         try:
             answer = await asyncio.get_running_loop().run_in_executor(None, self.edge.own_paths, request)
         finally:
-            if task is not None and writer is not None:
-                self.edge.connections[task] = writer
+            if task is not None and link is not None:
+                self.edge.connections[task] = link
         if answer is None:
             return False
         await self._send(request, answer, None)
@@ -487,13 +503,13 @@ class _Connection:
                 edge.streams.remove(stream)
                 edge.stats.note_watch(stream.resource, -1)
                 went = gone.done()
-                if not went:
-                    gone.cancel()
-                with contextlib.suppress(asyncio.CancelledError, ConnectionError, ssl.SSLError):
-                    await gone
+                gone.cancel()
+                await asyncio.wait((gone,))  # not awaited itself: its cancellation would hide our own
+                if not gone.cancelled():
+                    gone.exception()
         if went or stream.ends:
             if stream.ends == "reset":
-                _set_reset(self.writer)
+                _set_reset(self.writer.get_extra_info("socket"))
             raise _ClosedError(resets=went or stream.ends == "reset")
         await out.end()
 
@@ -544,7 +560,7 @@ class _Body:
             if is_cut:
                 if plan.resets:
                     await asyncio.sleep(0.05)  # let the client read what was sent: a reset discards it
-                    _set_reset(self._writer)
+                    _set_reset(self._writer.get_extra_info("socket"))
                 raise _ClosedError(resets=plan.resets)
             return
         await self._write(data)
@@ -575,11 +591,10 @@ class _Body:
         await self._writer.drain()
 
 
-def _set_reset(writer: asyncio.StreamWriter) -> None:
-    sock = writer.get_extra_info("socket")
-    if sock is not None:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+def _set_reset(sock: socket.socket | TransportSocket) -> None:
+    """Let the close of ``sock`` be a reset."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _authorize(*, user_may: Callable[[str, str], bool], name: str, target: Target) -> None:

@@ -128,3 +128,29 @@ def test_requests_follow_one_another_on_one_connection() -> None:
             client.body()
             client._body, client.has_ended = b"", False
         assert server.stats.connections_ever == 1
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_connection_accepted_just_now_is_closed_with_the_others(*, tls: bool, turns: int) -> None:
+    # An unclosed socket is a warning, and that an error.
+    with StandIn(tls=tls) as server:
+        edge = server.edge
+        server.faults.mute_connections()
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+
+            async def accept_and_drop() -> None:
+                assert edge.loop is not None
+                assert edge._listener is not None
+                if turns:
+                    edge.loop.call_soon(edge._accept_from, edge._listener)
+                else:
+                    edge._accept_from(edge._listener)
+                await edge.drop_connections()
+
+            edge.call(accept_and_drop)
+            server.stop()
+            client.settimeout(60)
+            with contextlib.suppress(ConnectionError):
+                assert client.recv(1) == b""
+            assert edge.connections == {}

@@ -16,10 +16,6 @@ from pykubeproxy.watch.client import connect
 
 CONTEXT = "{current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: %s}]}"
 
-# asyncio's Server drops a connection without closing it when it is closed between accept and the first callback: that
-# is the stand-in's side; sockets of our own are counted where it matters.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-
 
 def token_of_last(server):
     return server.stats.seen[-1].token

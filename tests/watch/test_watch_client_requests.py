@@ -17,10 +17,6 @@ from pykubeproxy.errors import ApiError, GoneError, SilentError, StreamError
 from pykubeproxy.watch import client as client_module
 from pykubeproxy.watch.client import connect, refusal
 
-# asyncio's Server drops a connection without closing it when it is closed between accept and the first callback: that
-# is the stand-in's side; sockets of our own are counted where it matters.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-
 
 def session_to(url):
     return connect(ClientOptions(master=url), environ={}).session()

@@ -11,10 +11,6 @@ from e2e.apiserver import ManualClock, StandIn
 from pykubeproxy.watch import client as client_module
 from pykubeproxy.watch import reflector as reflector_module
 
-# asyncio's Server drops a connection without closing it when it is closed between accept and the first callback: that
-# is the stand-in's side; sockets of our own are counted where it matters.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-
 
 def hurried(seconds):
     """Wait a thousandth of what was asked for."""
