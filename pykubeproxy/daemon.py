@@ -313,6 +313,7 @@ class Daemon:
         self._runner = WatchedRunner(self._runner, watch)
         for family, backend in backends.items():
             features = _patiently(partial(self._features, backend))
+            self._probed_at[family] = time.monotonic()
             self._facts[family] = Facts(
                 tuple(interface_addresses()), tcp_be_liberal=tcp_be_liberal(), **_known(features)
             )
@@ -470,7 +471,7 @@ class Daemon:
         now = time.monotonic()
         for family, facts in self._facts.items():
             lacks = facts.missing or not facts.comments
-            if lacks and now >= self._probed_at.get(family, 0.0) + PROBE_INTERVAL and family in self._families:
+            if lacks and now >= self._probed_at[family] + PROBE_INTERVAL and family in self._families:
                 with contextlib.suppress(NetfilterError):  # nothing can be told now
                     self._look_again(self._families[family].backend)
         if not self._options.nodeport_addresses:

@@ -5,10 +5,12 @@ Without orders the scripts become the real program at once (``exec``: the same p
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ class Seam:
         folder.mkdir()
         self._orders = folder / "orders"
         self._done = folder / "done"
+        self._write("")
         for name in NAMES:
             real = shutil.which(name)
             if real:
@@ -41,18 +44,27 @@ class Seam:
 
     def order(self, do: str, *, program: str = "restore", times: int | None = 1, **how: Any) -> None:
         """Let the next ``times`` runs (None: all) of a program end otherwise; see ``inside/seam.py``."""
-        with self._orders.open("a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            orders = json.loads(file.read() or "[]")
+        with self._locked():
+            orders = json.loads(self._orders.read_text() or "[]")
             orders.append({"do": do, "program": program, "times": times, **how})
-            file.truncate(0)
-            file.write(json.dumps(orders))
+            self._write(json.dumps(orders))
 
     def clear(self) -> None:
         """Take back what was ordered."""
-        self._orders.write_text("")
+        with self._locked():
+            self._write("")
 
     def carried_out(self) -> int:
         """Return how many runs were spoilt so far."""
         return len(self._done.read_text().splitlines()) if self._done.exists() else 0
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _write(self, orders: str) -> None:
+        fresh = self.folder / "orders.new"
+        fresh.write_text(orders)
+        fresh.replace(self._orders)

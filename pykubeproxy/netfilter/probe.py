@@ -127,5 +127,5 @@ def tell(family: Family, features: Features) -> None:
         "mark": "nothing can be masqueraded",
     }
     for name, complaint in features.missing.items():
-        level = log.info if name == "nfacct" else log.warning
-        level("match_missing", family=family, match=name, consequence=consequences[name], complaint=complaint)
+        say = log.info if name == "nfacct" else log.warning
+        say("match missing", family=family, match=name, consequence=consequences[name], complaint=complaint)

@@ -463,8 +463,8 @@ class Engine:
                     ip_family=self.family
                 ).inc()
             line = exc.line if isinstance(exc, RestoreError) else None
-            tell = log.error if level == "error" else log.debug
-            tell("restore_failed", family=self.family, stage=step.stage, error=str(exc), input=around(document, line))
+            say = log.error if level == "error" else log.debug
+            say("restore failed", family=self.family, stage=step.stage, error=str(exc), input=around(document, line))
             raise
         self._metrics.restores_total.labels(ip_family=self.family, result="success").inc()
         self._metrics.restore_duration_seconds.labels(ip_family=self.family).observe(self._clock() - started)
@@ -663,8 +663,8 @@ class Engine:
         for table, count in outcome.drifted.items():
             metrics.drift_healed_total.labels(table=table, ip_family=family).inc(count)
         services, endpoints = wanted.size
-        tell = log.info if outcome.restores or outcome.is_full else log.debug
-        tell(
+        say = log.info if outcome.restores or outcome.is_full else log.debug
+        say(
             "synced",
             family=family,
             reason=outcome.reason,

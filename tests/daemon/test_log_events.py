@@ -24,7 +24,7 @@ def events() -> Iterator[tuple[str, ast.expr]]:
 
 def _tells(function: ast.expr) -> bool:
     match function:
-        case ast.Name("Note"):
+        case ast.Name("Note" | "say"):
             return True
         case ast.Attribute(ast.Name("log" | "_log"), level):
             return level in LEVELS

@@ -30,9 +30,10 @@ def main() -> None:
 
 def take(folder: Path, program: str, data: bytes) -> dict | None:
     """Return the first order that is meant for this run, and use it up by one."""
-    with (folder / "orders").open("r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        orders = json.loads(file.read() or "[]")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        file = folder / "orders"
+        orders = json.loads(file.read_text() or "[]")
         for order in orders:
             if order["program"] != program or order.get("text", "").encode() not in data:
                 continue
@@ -40,9 +41,10 @@ def take(folder: Path, program: str, data: bytes) -> dict | None:
                 order["times"] -= 1
                 if order["times"] <= 0:
                     orders.remove(order)
-            file.seek(0)
-            file.truncate(0)
-            file.write(json.dumps(orders) if orders else "")
+                # Exchanged at once: who looks meanwhile whether there are orders must not find an empty file.
+                fresh = folder / "orders.new"
+                fresh.write_text(json.dumps(orders) if orders else "")
+                fresh.replace(file)
             return order
     return None
 
