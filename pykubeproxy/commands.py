@@ -434,7 +434,7 @@ def explain(
     for family in asked.families:
         standing = _standing(asked, family, live)
         picture = _picture(asked, objects, family, standing.ruleset if standing is not None else None)
-        one = answer(picture, key, port=port, standing=standing)
+        one = answer(picture, key, port=port, standing=standing, problems=picture.problems(key))
         if one is not None:
             found.append(one)
     if not found:

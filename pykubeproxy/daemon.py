@@ -50,7 +50,8 @@ from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, routes_localnet, t
 from pykubeproxy.rules.names import FILTER, FORWARD
 from pykubeproxy.serving.connections import ConnectionCollector
 from pykubeproxy.serving.health import ProxierHealth
-from pykubeproxy.serving.http import HttpServer, Routes
+from pykubeproxy.serving.http import HttpServer
+from pykubeproxy.serving.message import Routes
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
 from pykubeproxy.serving.pages import About, health_routes, metrics_routes
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use

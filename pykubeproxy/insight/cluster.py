@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.model.endpoint import Endpoint
@@ -24,7 +24,6 @@ class Picture:
     state: ClusterState
     wanted: Desired
     node: Node | None = None
-    problems: list[Problem] = field(default_factory=list)
 
     @property
     def family(self) -> Family:
@@ -48,6 +47,13 @@ class Picture:
     def rules(self, port: ServicePort) -> PortRules:
         """Return the rules of one service port."""
         return render(port, self.categories(port), self.settings, endpoint_comments=not self.wanted.is_large)
+
+    def problems(self, key: ServiceKey) -> list[Problem]:
+        """Return what is odd in a service's objects, or between them and others."""
+        return [
+            *self.state.problems_of(key),
+            *(one for one in self.wanted.problems() if (one.namespace, one.name) == key),
+        ]
 
     def keys(self) -> list[ServiceKey]:
         """Return the services of this family, sorted."""
@@ -75,11 +81,10 @@ def picture(
     node: Node | None = None,
 ) -> Picture:
     """Take all objects at once."""
-    problems: list[Problem] = []
-    state = ClusterState(settings.family, on_problem=problems.append)
+    state = ClusterState(settings.family)
     state.replace_services(services)
     state.replace_slices(slices)
     wanted = Desired(settings, dispatch=dispatch)
     with state.lock:
         wanted.update(state, state.take_dirty())
-    return Picture(settings, state, wanted, node, problems)
+    return Picture(settings, state, wanted, node)

@@ -134,9 +134,17 @@ class Explanation(_Value, frozen=True):
 
 
 def explain(
-    picture: Picture, key: ServiceKey, *, port: str = "", standing: Standing | None = None
+    picture: Picture,
+    key: ServiceKey,
+    *,
+    port: str = "",
+    standing: Standing | None = None,
+    problems: Iterable[Problem] = (),
 ) -> Explanation | None:
-    """Explain a service; None where it has no ports in this family (or none of that name or number)."""
+    """Explain a service; None where it has no ports in this family (or none of that name or number).
+
+    ``problems``: what is odd in its objects (Picture.problems).
+    """
     ports = [one for one in picture.state.ports(key) if _is_asked(one, port)]
     if not ports:
         return None
@@ -151,18 +159,12 @@ def explain(
         ports=shown,
         kernel="" if standing is None else "agrees" if agrees else "differs",
         differences=tuple(general),
-        problems=tuple(str(one) for one in picture.problems if _is_about(key, one)),
+        problems=tuple(map(str, problems)),
     )
 
 
 def _is_asked(port: ServicePort, asked: str) -> bool:
     return not asked or asked == port.id.port or asked in (str(port.port), str(port.node_port or ""))
-
-
-def _is_about(key: ServiceKey, problem: Problem) -> bool:
-    if problem.namespace != key.namespace:
-        return False
-    return problem.name == key.name or (problem.kind == "EndpointSlice" and problem.name.startswith(f"{key.name}-"))
 
 
 class _Explainer:

@@ -16,6 +16,8 @@ DRAWN = 12
 """So many endpoints of a chain are drawn; of the others it is said how many they are."""
 SHOWN, LISTED = 25, 500
 """So many lines of a table are seen at once, and so many are there at most."""
+RULES = 1000
+"""So many rules are shown at most."""
 
 
 def port_card(explanation: Explanation, port: Port, rules: str) -> Markup:
@@ -36,7 +38,10 @@ def port_card(explanation: Explanation, port: Port, rules: str) -> Markup:
         parts += [tag("h3", "Endpoints that are not used"), _long(("endpoint", "node", "why"), rows)]
         parts.append(_more(len(port.unused)))
     if rules:
-        parts.append(tag("details", tag("summary", "Rules of its own chains, as they should stand"), tag("pre", rules)))
+        lines = rules.splitlines()
+        shown = tag("pre", "\n".join(lines[:RULES]))
+        more = _more(len(lines), RULES)
+        parts.append(tag("details", tag("summary", "Rules of its own chains, as they should stand"), shown, more))
     return card(title, parts)
 
 
@@ -119,9 +124,9 @@ def _percent(share: Share) -> str:
     return percent(Fraction(share.share).limit_denominator(2**31)) if share.share else "0 %"
 
 
-def _more(count: int) -> Child:
-    text = f"and {number(count - LISTED)} more; /debug/services/ lists all of them"
-    return tag("p", text, class_="note") if count > LISTED else None
+def _more(count: int, shown: int = LISTED) -> Child:
+    text = f"and {number(count - shown)} more; /debug/services/ lists all of them"
+    return tag("p", text, class_="note") if count > shown else None
 
 
 def _bullets(lines: Iterable[str]) -> Markup:

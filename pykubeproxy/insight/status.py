@@ -33,7 +33,6 @@ from pykubeproxy.serving.page import (
 )
 from pykubeproxy.serving.pagehtml import Child, Markup, ago, badge, card, code, duration, join, moment, tag
 from pykubeproxy.sync.connections import ConnectionCounts
-from pykubeproxy.sync.desired import Desired
 from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.history import LENGTH, Record, SyncHistory
 
@@ -246,14 +245,18 @@ class NodeStatus:
             picture = _picture(part)
             if picture is None:
                 return None
-            picture.problems = [*part.state.problems(), *picture.wanted.problems()]
-            explanation = explain(picture, key, standing=standing)
-            if explanation is None:
-                return None
-            if standing is not None:
-                explanation = _with_way(explanation, picture.wanted, standing, picture, part.state.ports(key))
-            rules = {str(port.id): dict(picture.rules(port).chains) for port in part.state.ports(key)}
+            problems = picture.problems(key)
+            missing = _missing_on_the_way(picture, part.state.ports(key), standing) if standing is not None else []
             waiting = sum(part.state.pending())
+            alone = Picture(picture.settings, part.state.only(key), picture.wanted)
+        # With thousands of endpoints this takes a second, for which neither events nor syncs should have to wait.
+        explanation = explain(alone, key, standing=standing, problems=problems)
+        if explanation is None:
+            return None
+        if missing:
+            differences = (*explanation.differences, *missing)
+            explanation = msgspec.structs.replace(explanation, kernel="differs", differences=differences)
+        rules = {str(port.id): dict(alone.rules(port).chains) for port in alone.state.ports(key)}
         return _Found(
             explanation,
             rules=rules,
@@ -335,29 +338,16 @@ def _family_content(found: _Found, now: float) -> Markup:
     return join([summary, cards])
 
 
-def _with_way(
-    explanation: Explanation,
-    wanted: Desired,
-    standing: Standing,
-    picture: Picture,
-    ports: Sequence[ServicePort],
-) -> Explanation:
-    """Add what is missing on the way from KUBE-SERVICES to the service's own rules: the jumps of the tree."""
-    missing = []
+def _missing_on_the_way(picture: Picture, ports: Iterable[ServicePort], standing: Standing) -> list[str]:
+    """Return what is missing on the way from KUBE-SERVICES to a service's own rules: jumps of the tree."""
+    missing: dict[str, None] = {}
     for port in ports:
         portals = [portal.rule for portal in picture.rules(port).portals]
-        for chain, lines in way_to(wanted.ruleset, portals).items():
+        for chain, lines in way_to(picture.wanted.ruleset, portals).items():
             text = standing.ruleset.chains[NAT].get(chain, "")
-            missing += [
-                f"nat {chain} lacks: {line.split(' ', 2)[2]}"
-                for line in lines
-                if f"{line}\n" not in text and line.split(" ", 2)[2] not in portals
-            ]
-    if not missing:
-        return explanation
-    return msgspec.structs.replace(
-        explanation, kernel="differs", differences=(*explanation.differences, *dict.fromkeys(missing))
-    )
+            rules = (line.split(" ", 2)[2] for line in lines if f"{line}\n" not in text)
+            missing.update(dict.fromkeys(f"nat {chain} lacks: {rule}" for rule in rules if rule not in portals))
+    return list(missing)
 
 
 def _picture(part: Part) -> Picture | None:

@@ -13,7 +13,7 @@ from sys import intern
 
 import msgspec
 
-from pykubeproxy.model.addresses import Family, has_leading_zeros, parse_ip, with_port
+from pykubeproxy.model.addresses import FAMILIES, Family, has_leading_zeros, parse_ip, with_port
 from pykubeproxy.model.service import Problem, ServiceKey, ServicePortName
 from pykubeproxy.watch.objects import EndpointSlice, ForZone
 
@@ -66,13 +66,15 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
 def slice_data(obj: EndpointSlice, family: Family) -> tuple[SliceData | None, list[Problem]]:
     """Return what is kept of a slice, or None where it is of another address type or belongs to no service."""
     problems: list[Problem] = []
-    if obj.address_type != family:
-        return None, problems
     meta = obj.metadata
 
     def problem(field: str, message: str) -> None:
         problems.append(Problem("EndpointSlice", meta.namespace, meta.name, field, message))
 
+    if obj.address_type != family:
+        if obj.address_type not in FAMILIES:
+            problem("addressType", f"{obj.address_type!r} is not IPv4 or IPv6; the slice is ignored")
+        return None, problems
     service = (meta.labels or {}).get(SERVICE_NAME_LABEL, "")
     if not service:
         problem(f"metadata.labels[{SERVICE_NAME_LABEL}]", "is missing; the slice belongs to no service")
@@ -154,6 +156,32 @@ def merge(slices: Iterable[SliceData]) -> dict[ServicePortName, tuple[Endpoint, 
                     if other is None or _rank(endpoint) > _rank(other):
                         known[target] = endpoint
     return {key: tuple(sorted(found.values(), key=_target)) for key, found in merged.items() if found}
+
+
+def repeated(slices: Iterable[tuple[str, SliceData]]) -> list[Problem]:
+    """Return the endpoints that ONE service's slices (name, contents) name more than once, one Problem for each slice.
+
+    That is no fault by itself: an endpoint that moves between slices stands in both for a moment.
+    """
+    seen: dict[tuple[str, str, str], str] = {}
+    problems = []
+    for name, data in slices:
+        again: dict[str, str] = {}
+        for port in data.ports:
+            for record in data.records:
+                target = with_port(record.address, port.number)
+                known = seen.get((port.name, port.protocol, target))
+                if known is None:
+                    seen[port.name, port.protocol, target] = name
+                else:
+                    again.setdefault(target, known)
+        if again:
+            target, other = next(iter(again.items()))
+            where = "twice" if other == name else f"in slice {other} too"
+            more = f" (and {len(again) - 1} more)" if len(again) > 1 else ""
+            message = f"{target} stands {where}{more}; it counts once"
+            problems.append(Problem("EndpointSlice", data.service.namespace, name, "endpoints", message))
+    return problems
 
 
 def _rank(endpoint: Endpoint) -> int:

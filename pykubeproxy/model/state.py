@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from pykubeproxy.model.addresses import Family
-from pykubeproxy.model.endpoint import TRIGGER_ANNOTATION, Endpoint, SliceData, merge, slice_data
+from pykubeproxy.model.endpoint import TRIGGER_ANNOTATION, Endpoint, SliceData, merge, repeated, slice_data
 from pykubeproxy.model.service import Problem, ServiceKey, ServicePort, ServicePortName, service_ports
 from pykubeproxy.watch.objects import EndpointSlice, Service
 
@@ -164,6 +164,37 @@ class ClusterState:
         """Return what is wrong with the objects now."""
         with self.lock:
             return [problem for found in self._problems.values() for problem in found]
+
+    def problems_of(self, key: ServiceKey) -> list[Problem]:
+        """Return what is wrong with a service and its slices now; those that repeat an endpoint among it."""
+        with self.lock:
+            own = self._slices_of.get(key, {})
+            found = [
+                problem
+                for (kind, namespace, name), problems in self._problems.items()
+                if namespace == key.namespace and self._is_about(key, kind, name)
+                for problem in problems
+            ]
+            return found + repeated((name, self._slices[(key.namespace, name)]) for name in sorted(own))
+
+    def _is_about(self, key: ServiceKey, kind: str, name: str) -> bool:
+        if kind == "Service":
+            return name == key.name
+        known = self._slices.get((key.namespace, name))
+        # A slice that could not be used at all is known by the name that its controller gives it.
+        return name.startswith(f"{key.name}-") if known is None else known.service == key
+
+    def only(self, key: ServiceKey) -> ClusterState:
+        """Return a state of this service alone, which does not change: to be looked at for long without the lock."""
+        alone = ClusterState(self.family)
+        with self.lock:
+            if key in self._services:
+                alone._services[key] = self._services[key]
+            names = self._slices_of.get(key)
+            if names:
+                alone._slices_of[key] = dict(names)
+                alone._slices.update({(key.namespace, name): self._slices[(key.namespace, name)] for name in names})
+        return alone
 
     # -- inside
 

@@ -19,17 +19,10 @@ from typing import Literal
 
 import structlog
 
-from pykubeproxy.serving.http import (
-    JSON,
-    NOSNIFF,
-    Group,
-    HttpServer,
-    Listener,
-    Response,
-    Routes,
-    format_address,
-    open_socket,
-)
+from pykubeproxy.serving.connection import Group
+from pykubeproxy.serving.http import HttpServer, Listener
+from pykubeproxy.serving.message import JSON, NOSNIFF, Response, Routes
+from pykubeproxy.serving.sockets import format_address, open_socket
 
 log = structlog.get_logger(__name__)
 

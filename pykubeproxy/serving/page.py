@@ -21,7 +21,7 @@ from typing import Protocol
 from urllib.parse import quote, urlencode
 
 from pykubeproxy.errors import EnvironmentProblem
-from pykubeproxy.serving.http import JSON, NOSNIFF, NOT_FOUND, Request, Response, Routes, error, split_address
+from pykubeproxy.serving.message import JSON, NOSNIFF, NOT_FOUND, Request, Response, Routes, error
 from pykubeproxy.serving.pagehtml import (
     Child,
     Markup,
@@ -40,6 +40,7 @@ from pykubeproxy.serving.pagehtml import (
     tag,
 )
 from pykubeproxy.serving.pagesvg import Bar, sparkline
+from pykubeproxy.serving.sockets import split_address
 
 PAGE_SIZE = 50
 SERVICES, DEBUG = "/services/", "/debug/services/"
@@ -220,9 +221,9 @@ def add_pages(routes: Routes, source: Source, *, wall: Callable[[], float] = tim
             return _json(what, HTTPStatus.NOT_FOUND)
         return _json(answer.data)
 
-    routes.add("/", guarded(first))
-    routes.add(SERVICES, guarded(service))
-    routes.add(DEBUG, guarded(data))
+    routes.add("/", guarded(first), is_slow=True)
+    routes.add(SERVICES, guarded(service), is_slow=True)
+    routes.add(DEBUG, guarded(data), is_slow=True)
 
 
 def _named(request: Request, prefix: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from http import HTTPStatus
 
-from pykubeproxy.serving.http import NOSNIFF, Response
+from pykubeproxy.serving.message import NOSNIFF, Response
 
 HTML = "text/html; charset=utf-8"
 

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.process_collector import ProcessCollector
 
 from pykubeproxy.serving import profiling
-from pykubeproxy.serving.http import JSON, TEXT, Handler, Request, Response, Routes, error, plain
+from pykubeproxy.serving.message import JSON, TEXT, Handler, Request, Response, Routes, error, plain
 from pykubeproxy.serving.metrics import CONTENT_TYPE, Metrics, exposition
 
 COMPONENT = "kube-proxy"

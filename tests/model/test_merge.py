@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pykubeproxy.model.endpoint import merge, slice_data
+from pykubeproxy.model.endpoint import merge, repeated, slice_data
 from tests.support.builders import endpoint, endpoint_slice, slice_port
 
 
@@ -85,9 +85,29 @@ def test_only_the_first_address_of_a_record_counts():
     assert [e.address for e in merged(endpoint_slice(endpoints=[record]))] == ["10.244.0.1"]
 
 
-@pytest.mark.parametrize("kind", ["FQDN", "IPv6", "", "Nonsense"])
-def test_another_address_type_is_none_of_this_family(kind):
-    assert slice_data(endpoint_slice(endpoints=["10.244.0.1"], family=kind), "IPv4") == (None, [])
+def test_a_slice_of_the_other_family_is_none_of_this_one():
+    assert slice_data(endpoint_slice(endpoints=["10.244.0.1"], family="IPv6"), "IPv4") == (None, [])
+
+
+@pytest.mark.parametrize("kind", ["FQDN", "", "Nonsense"])
+def test_a_slice_of_no_family_is_named(kind):
+    data, (problem,) = slice_data(endpoint_slice(endpoints=["10.244.0.1"], family=kind), "IPv4")
+    assert data is None
+    assert (problem.name, problem.field) == ("web-1", "addressType")
+    assert problem.message == f"{kind!r} is not IPv4 or IPv6; the slice is ignored"
+
+
+def test_what_is_named_more_than_once_is_told():
+    slices = [
+        endpoint_slice(name="web-1", endpoints=["10.244.0.1", "10.244.0.2", "10.244.0.3"]),
+        endpoint_slice(name="web-2", endpoints=["10.244.0.2", "10.244.0.3"]),
+        endpoint_slice(name="web-3", endpoints=["10.244.0.9", "10.244.0.9"]),
+    ]
+    found = repeated((one.metadata.name, slice_data(one, "IPv4")[0]) for one in slices)
+    assert [(problem.name, problem.message) for problem in found] == [
+        ("web-2", "10.244.0.2:8080 stands in slice web-1 too (and 1 more); it counts once"),
+        ("web-3", "10.244.0.9:8080 stands twice; it counts once"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,26 @@ def test_two_ports_of_a_service_have_their_own_endpoints():
         endpoint_slice("a", ["10.244.0.1"], ports=[{"name": "http", "port": 8080, "protocol": "TCP"}]),
     )
     assert [name.port for name in held.endpoints(A)] == ["http"]
+
+
+def test_problems_of_a_service_are_its_own_and_those_of_its_slices_whatever_their_names():
+    bad = [{"addresses": ["nonsense"]}]
+    held = clean(
+        service("a", ports=[port(80), port(0, "bad")]),
+        service("b", ip="10.96.0.11"),
+        endpoint_slice("a", bad, name="xyz"),
+        endpoint_slice("a", [], name="a-5", labels={}),
+        endpoint_slice("b", bad, name="a-6"),
+    )
+    fields = [(problem.name, problem.field) for problem in held.problems_of(A)]
+    assert [name for name, _ in fields] == ["a", "xyz", "a-5"]
+    assert [problem.name for problem in held.problems_of(B)] == ["a-6"]
+
+
+def test_a_state_of_one_service_alone_stays_as_it_is():
+    held = clean(service("a"), service("b", ip="10.96.0.11"), endpoint_slice("a", ["10.244.0.1"]))
+    alone = held.only(A)
+    held.delete_slice("default", "a-1")
+    held.delete_service("default", "a")
+    assert (alone.keys(), targets(alone, A)) == ([A], ["10.244.0.1:8080"])
+    assert held.only(A).keys() == []

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pykubeproxy.serving.http import Request, Routes
+from pykubeproxy.serving.message import Request, Routes
 from pykubeproxy.serving.page import Listing, Overview, ServiceAnswer, ServiceRow, add_pages, is_loopback
 from pykubeproxy.serving.pagehtml import tag
 

@@ -1,9 +1,11 @@
 """What the pages are told of services: found by name, address, port or pod; counted; paged; honest when unread."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pykubeproxy.insight.explain import explain
 from pykubeproxy.model.service import ServiceKey
 from tests.page.status_parts import node_status
 from tests.support.builders import endpoint, endpoint_slice, port, service
@@ -98,3 +100,27 @@ def test_hostile_objects_stay_text():
     content = status.service("default", "web").content
     assert "<script" not in content
     assert "&lt;script&gt;" in content
+
+
+def test_the_lock_of_the_state_is_free_while_a_page_is_made(monkeypatch):
+    """An explanation of thousands of endpoints takes a second; the engine and the watches must not wait for it."""
+    seen = []
+
+    def explained(picture, key, **more):
+        lock = status._parts["IPv4"].state.lock
+        with ThreadPoolExecutor(1) as other:
+            seen.append(other.submit(lock.acquire, blocking=False).result())
+        return explain(picture, key, **more)
+
+    status = node_status(*WEB)
+    monkeypatch.setattr("pykubeproxy.insight.status.explain", explained)
+    assert status.service("default", "web").data["families"]["IPv4"]["ports"][0]["endpointCount"] == 2
+    assert seen == [True]
+
+
+def test_of_thousands_of_rules_a_page_shows_some():
+    endpoints = [f"10.{244 + i // 60000}.{i // 250 % 240}.{i % 250 + 1}" for i in range(1500)]
+    status = node_status(service("big"), endpoint_slice("big", endpoints))
+    page = str(status.service("default", "big").content)
+    assert len(page) < 400_000
+    assert "more; /debug/services/ lists all of them" in page

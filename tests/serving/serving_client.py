@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from serving_recordings import Recorded
 
-from pykubeproxy.serving.http import HttpServer, Limits, Routes, Serving, plain
+from pykubeproxy.serving.connection import Limits
+from pykubeproxy.serving.http import HttpServer, Serving
+from pykubeproxy.serving.message import Routes, plain
 
 TIMEOUT = 30
 

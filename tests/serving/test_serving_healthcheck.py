@@ -11,7 +11,8 @@ from serving_client import ask, assert_same_headers, connect, read_all, read_ans
 from serving_recordings import answer
 
 from pykubeproxy.serving.healthcheck import ServiceHealthChecks
-from pykubeproxy.serving.http import HttpServer, open_socket
+from pykubeproxy.serving.http import HttpServer
+from pykubeproxy.serving.sockets import open_socket
 
 
 class Rig:

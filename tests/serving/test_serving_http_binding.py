@@ -8,7 +8,8 @@ import pytest
 from serving_client import ask, connect, hello, read_all, running
 
 from pykubeproxy.errors import EnvironmentProblem
-from pykubeproxy.serving.http import Limits, format_address, open_socket, split_address
+from pykubeproxy.serving.connection import Limits
+from pykubeproxy.serving.sockets import format_address, open_socket, split_address
 
 
 def has_ipv6() -> bool:

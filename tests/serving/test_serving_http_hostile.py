@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving_client import ask, connect, hello, read_all, read_answer, request, running, serving
 
-from pykubeproxy.serving.http import Limits, Response, plain
+from pykubeproxy.serving.connection import Limits
+from pykubeproxy.serving.message import Response, plain
 
 
 def test_a_client_that_says_nothing_is_let_go():

@@ -6,7 +6,8 @@ import pytest
 from serving_client import ask, connect, exchange, hello, parse, read_all, read_answer, request, serving
 from serving_recordings import answer
 
-from pykubeproxy.serving.http import Limits, Request, Routes, plain
+from pykubeproxy.serving.connection import Limits
+from pykubeproxy.serving.message import Request, Routes, plain
 
 
 def test_two_requests_on_one_connection():

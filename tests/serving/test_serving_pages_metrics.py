@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from serving_client import ask, assert_same_headers, serving
 from serving_recordings import answer, series_of
 
-from pykubeproxy.serving.http import plain
+from pykubeproxy.serving.message import plain
 from pykubeproxy.serving.metrics import Metrics
 from pykubeproxy.serving.pages import About, metrics_routes, process_start_time
 
