@@ -18,7 +18,7 @@ from e2e.netlab import Backend, LabError
 
 BACKENDS: tuple[Backend, ...] = ("nft", "legacy")
 HEAD = ("fault", "backend", "noticed after", "healed after", "connections failed", "objects lost", "")
-WIDTHS = (46, 7, 13, 12, 18, 12, 0)
+WIDTHS = (47, 7, 13, 12, 18, 12, 0)
 
 
 def main() -> int:

@@ -207,13 +207,26 @@ def fails(status: int, times: int | None = 1, words: str = "") -> Acting:
     return act
 
 
-def spoilt(do: str, *, times: int | None = 1, program: str = "restore", **how: float) -> Acting:
-    """Spoil runs in another way."""
+def spoilt(do: str) -> Acting:
+    """Spoil one restore in another way."""
 
     def act(scene: Scene) -> Generator[None]:
-        scene.seam.order(do, times=times, program=program, **how)
+        scene.seam.order(do)
         yield
         scene.seam.clear()
+        yield
+
+    return act
+
+
+def reading_fails(do: str, **how: float) -> Acting:
+    """Spoil what a new start reads of the standing rules, twice in each family."""
+
+    def act(scene: Scene) -> Generator[None]:
+        scene.stop(signal.SIGTERM)
+        scene.seam.order(do, program="save", times=4, **how)
+        scene.start()
+        yield
         yield
 
     return act
@@ -391,7 +404,14 @@ ROWS: tuple[Row, ...] = (
     Row("restore: killed at 5 random bytes", killed_at_bytes, restore_fails, is_quick=True),
     Row("restore: killed at 5 random moments", killed_at_times, restore_fails),
     Row("restore: one table done, then failed", spoilt("part"), restore_fails, is_quick=True),
-    Row("save: fails", spoilt("fail", program="save", status=1, times=2), None),
+    Row(
+        "save: exit 1 twice at the start",
+        reading_fails("fail", status=1), logged("sync failed"), notice_within=8, heal_within=8,
+    ),
+    Row(
+        "save: half of it and exit 0, twice at the start",
+        reading_fails("truncate"), logged("sync failed"), notice_within=8, heal_within=8,
+    ),
     Row(
         "lock: held for 20 s",
         lock_held,
