@@ -14,7 +14,7 @@ from sys import intern
 import msgspec
 
 from pykubeproxy.model.addresses import FAMILIES, Family, has_leading_zeros, parse_ip, with_port
-from pykubeproxy.model.service import Problem, ServiceKey, ServicePortName
+from pykubeproxy.model.service import PROTOCOLS, Problem, ServiceKey, ServicePortName
 from pykubeproxy.watch.objects import EndpointSlice, ForZone
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
@@ -88,6 +88,8 @@ def slice_data(obj: EndpointSlice, family: Family) -> tuple[SliceData | None, li
             problem(f"ports[{index}].port", "is missing; the port is ignored")
         elif not 0 < port.port < 65536:
             problem(f"ports[{index}].port", f"{port.port} is not between 1 and 65535; the port is ignored")
+        elif (port.protocol or "TCP") not in PROTOCOLS:
+            problem(f"ports[{index}].protocol", f"{port.protocol!r} is not TCP, UDP or SCTP; the port is ignored")
         else:
             ports.append(SlicePort(intern(port.name), intern(port.protocol or "TCP"), port.port))
 

@@ -28,7 +28,9 @@ DEFAULT_AFFINITY_SECONDS = 10800
 MAX_AFFINITY_SECONDS = 86400
 """What the API allows; the kernel's recent match takes more, but nobody can have meant it."""
 
-_PROTOCOLS = frozenset(("TCP", "UDP", "SCTP"))
+PROTOCOLS = frozenset(("TCP", "UDP", "SCTP"))
+_TYPES = frozenset(("ClusterIP", "NodePort", "LoadBalancer"))
+_DISTRIBUTIONS = frozenset(("PreferClose", "PreferSameZone", "PreferSameNode"))
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """What a namespace, object or port name may be made of; nothing here can end a quoted comment."""
 
@@ -159,24 +161,18 @@ def service_ports(service: Service, family: Family) -> tuple[tuple[ServicePort, 
     external_ips = _addresses(spec.external_ips or (), family, "spec.externalIPs", problem, known)
     load_balancer_ips = _ingress(service, family, problem, known)
     ranges, ranges_lost = _source_ranges(spec.load_balancer_source_ranges or (), family, problem)
+    _judge_words(spec, problem)
     is_external = spec.type in ("NodePort", "LoadBalancer") or bool(spec.external_ips)
-    external_local = is_external and _policy(spec.external_traffic_policy, "spec.externalTrafficPolicy", problem)
+    external_local = _policy(spec.external_traffic_policy, "spec.externalTrafficPolicy", problem) and is_external
     internal_local = _policy(spec.internal_traffic_policy, "spec.internalTrafficPolicy", problem)
-    health_check = 0
-    if spec.type == "LoadBalancer" and external_local:
-        health_check = spec.health_check_node_port or 0
-        if not _is_port(health_check):
-            problem(
-                "spec.healthCheckNodePort", f"{health_check} is no port; nothing answers the load balancer's checks"
-            )
-            health_check = 0
+    health_check = _health_check(spec, problem) if spec.type == "LoadBalancer" and external_local else 0
     affinity = _affinity(spec, problem)
 
     ports: dict[ServicePortName, ServicePort] = {}
     for index, port in enumerate(spec.ports or ()):
         field = f"spec.ports[{index}]"
         name, protocol = port.name or "", port.protocol or "TCP"
-        if protocol not in _PROTOCOLS:
+        if protocol not in PROTOCOLS:
             problem(f"{field}.protocol", f"{protocol!r} is not TCP, UDP or SCTP; the port is left out")
             continue
         if name and not _NAME.fullmatch(name):
@@ -208,6 +204,30 @@ def service_ports(service: Service, family: Family) -> tuple[tuple[ServicePort, 
             created=meta.creation_timestamp or "",
         )
     return tuple(ports.values()), problems
+
+
+def _judge_words(spec: ServiceSpec, problem: Tell) -> None:
+    """Name unknown words that have no effect of their own."""
+    if spec.type and spec.type not in _TYPES:
+        problem("spec.type", f"{spec.type!r} is not {_either(_TYPES)}; it is taken as ClusterIP")
+    if spec.traffic_distribution and spec.traffic_distribution not in _DISTRIBUTIONS:
+        problem(
+            "spec.trafficDistribution",
+            f"{spec.traffic_distribution!r} is not {_either(_DISTRIBUTIONS)}; only the hints of the slices count",
+        )
+
+
+def _health_check(spec: ServiceSpec, problem: Tell) -> int:
+    port = spec.health_check_node_port or 0
+    if _is_port(port):
+        return port
+    problem("spec.healthCheckNodePort", f"{port} is no port; nothing answers the load balancer's checks")
+    return 0
+
+
+def _either(words: Iterable[str]) -> str:
+    *most, last = sorted(words)
+    return f"{', '.join(most)} or {last}"
 
 
 def _is_port(number: int) -> bool:
@@ -254,9 +274,14 @@ def _ingress(service: Service, family: Family, problem: Tell, known: frozenset[s
     status = service.status
     if status is None or status.load_balancer is None:
         return ()
-    texts = [
-        (ingress.ip or "") if ingress.ip_mode in (None, "VIP") else "" for ingress in status.load_balancer.ingress or ()
-    ]
+    texts = []
+    for index, ingress in enumerate(status.load_balancer.ingress or ()):
+        texts.append((ingress.ip or "") if ingress.ip_mode in (None, "VIP") else "")
+        if ingress.ip and ingress.ip_mode not in (None, "VIP", "Proxy"):
+            problem(
+                f"status.loadBalancer.ingress[{index}].ipMode",
+                f"{ingress.ip_mode!r} is not VIP or Proxy; the address is left out, as with Proxy",
+            )
     return _addresses(texts, family, "status.loadBalancer.ingress", problem, known)
 
 

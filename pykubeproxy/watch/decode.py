@@ -1,8 +1,9 @@
 """JSON from an API server into the structs of :mod:`pykubeproxy.watch.objects`.
 
 It exists because one odd object must never blind the daemon (kubernetes-client/python#2214): a whole list is decoded in
-one go, and only if that fails object by object, so that the good ones come through and each bad one is named with its
-field. It must not log, count or remember anything; problems are returned as values.
+one go, and only if that fails object by object, so that the good ones come through; of a bad one, what can be used
+(:mod:`pykubeproxy.watch.mend`), and each fault is named with its field. It must not log, count or remember anything;
+problems are returned as values.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from pykubeproxy.watch.mend import mend
 from pykubeproxy.watch.objects import EndpointSlice, KubeObject, Node, Service
 from pykubeproxy.watch.source import Resource
 
@@ -36,7 +38,7 @@ class UndecodableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BadObject:
-    """An object that does not decode. ``namespace`` and ``name`` are None where not even they can be read."""
+    """An object that cannot be used. ``namespace`` and ``name`` are None where not even they can be read."""
 
     kind: str
     namespace: str | None
@@ -50,10 +52,25 @@ class BadObject:
 
 
 @dataclass(frozen=True, slots=True)
+class Mended(Generic[T]):
+    """An object that decodes without some of its parts; ``faults`` names each of them by its field."""
+
+    obj: T
+    faults: list[str]
+
+    def lines(self) -> list[str]:
+        """Return one line for each fault, headed by the object."""
+        meta = self.obj.metadata
+        about = describe(type(self.obj).__name__, meta.namespace, meta.name)
+        return [f"{about}: {fault}" for fault in self.faults]
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded(Generic[T]):
-    """One answered list, or one page of it."""
+    """One answered list, or one page of it. ``mended`` of the ``objects`` lack what did not decode in them."""
 
     objects: list[T]
+    mended: list[Mended[T]]
     bad: list[BadObject]
     resource_version: str
     continue_token: str
@@ -110,6 +127,7 @@ class ObjectDecoder(Generic[T]):
         """
         expected = self.kind.__name__ + "List"
         bad: list[BadObject] = []
+        mended: list[Mended[T]] = []
         objects: list[T]
         try:
             listing = self._list.decode(data)
@@ -124,6 +142,9 @@ class ObjectDecoder(Generic[T]):
                 one = self.decode_one(item)
                 if isinstance(one, BadObject):
                     bad.append(one)
+                elif isinstance(one, Mended):
+                    mended.append(one)
+                    objects.append(one.obj)
                 else:
                     objects.append(one)
             kind, meta = raw.kind, raw.metadata
@@ -138,29 +159,44 @@ class ObjectDecoder(Generic[T]):
         if kind not in ("", expected):
             raise UndecodableError(f"the answer is a {kind}, not a {expected}")
         meta = meta or _ListMeta()
-        return Decoded(objects, bad, meta.resource_version, meta.continue_ or "")
+        return Decoded(objects, mended, bad, meta.resource_version, meta.continue_ or "")
 
-    def decode_one(self, data: bytes | bytearray | msgspec.Raw) -> T | BadObject:
+    def decode_one(self, data: bytes | bytearray | msgspec.Raw) -> T | Mended[T] | BadObject:
         """Decode one object; what does not decode comes back named."""
         try:
             one = self._one.decode(data)
         except FAULTS as error:
-            return self._bad(data, error)
+            return self._mended(data, error)
         if not one.metadata.name:
             return self._nameless(one)
         trim((one,))
         return one
 
+    def _mended(self, data: bytes | bytearray | msgspec.Raw, error: Exception) -> Mended[T] | BadObject:
+        try:
+            tree = msgspec.json.decode(data)
+        except FAULTS:
+            return bad_object(self.kind, None, plain(error))
+        return mended(self.kind, tree)
+
     def _nameless(self, obj: T) -> BadObject:
         meta = obj.metadata
         return BadObject(self.kind.__name__, meta.namespace, None, meta.resource_version, "metadata.name: is missing")
 
-    def _bad(self, data: bytes | bytearray | msgspec.Raw, error: Exception) -> BadObject:
-        try:
-            tree = msgspec.json.decode(data)
-        except FAULTS:
-            tree = None
-        return bad_object(self.kind, tree, plain(error))
+
+def mended(kind: type[T], tree: object) -> Mended[T] | BadObject:
+    """Make the best of an object that does not convert to ``kind`` as it is."""
+    try:
+        obj, faults = mend(kind, tree)
+    except RecursionError:
+        obj, faults = None, ["is nested too deeply"]
+    if obj is None:
+        return bad_object(kind, tree, faults[0])
+    meta = obj.metadata
+    if not meta.name:
+        return BadObject(kind.__name__, meta.namespace, None, meta.resource_version, "metadata.name: is missing")
+    trim((obj,))
+    return Mended(obj, faults)
 
 
 def bad_object(kind: type[Any], tree: object, problem: str) -> BadObject:

@@ -28,7 +28,7 @@ import msgspec
 import structlog
 import yaml
 
-from pykubeproxy.watch.decode import FAULTS, KINDS, bad_object, describe, plain, trim
+from pykubeproxy.watch.decode import FAULTS, KINDS, BadObject, describe, mended, trim
 from pykubeproxy.watch.objects import EndpointSlice, KubeObject, Node, Service
 from pykubeproxy.watch.reflector import is_selected
 from pykubeproxy.watch.source import Handler, Handlers, Resource, WatchStatus
@@ -274,19 +274,22 @@ def _collect(manifest: Manifest, file: str, document: _Document) -> None:
 
 
 def _decode(manifest: Manifest, where: str, tree: dict[str, Any], kind: str) -> None:
+    faults: list[str] = []
     try:
         obj: Any = msgspec.convert(tree, _GROUPS[kind][0])
-    except (msgspec.ValidationError, RecursionError) as error:
-        bad = bad_object(_GROUPS[kind][0], tree, plain(error))
-        namespace = "" if kind == "Node" else bad.namespace or "default"
-        manifest.problems.append(f"{where}: {describe(kind, namespace, bad.name)}: {bad.problem}")
-        if bad.name is not None:
-            manifest.unreadable.append((kind, (namespace, bad.name)))
-        return
+    except (msgspec.ValidationError, RecursionError):
+        found = mended(_GROUPS[kind][0], tree)
+        if isinstance(found, BadObject):
+            namespace = "" if kind == "Node" else found.namespace or "default"
+            manifest.problems.append(f"{where}: {describe(kind, namespace, found.name)}: {found.problem}")
+            if found.name is not None:
+                manifest.unreadable.append((kind, (namespace, found.name)))
+            return
+        obj, faults = found.obj, found.faults
     if not obj.metadata.name:
         manifest.problems.append(f"{where}: {kind}: metadata.name: is missing")
         return
-    problems = list(default(obj))
+    problems = [*faults, *default(obj)]
     key = (obj.metadata.namespace, obj.metadata.name)
     table = manifest.table(kind)
     if key in table:
@@ -313,8 +316,6 @@ def default(obj: KubeObject) -> Iterator[str]:
         for port in obj.ports or ():
             port.protocol = port.protocol or "TCP"
             port.name = port.name or ""
-        if not obj.address_type:
-            yield "addressType: is missing (IPv4 or IPv6)"
     else:
         yield from _default_service(obj)
 

@@ -60,6 +60,7 @@ class ServiceSpec(_Api):
     session_affinity_config: SessionAffinityConfig | None = None
     external_traffic_policy: str | None = None
     internal_traffic_policy: str | None = None
+    traffic_distribution: str | None = None
     health_check_node_port: int | None = None
     load_balancer_source_ranges: list[str] | None = None
     ip_families: list[str] | None = None

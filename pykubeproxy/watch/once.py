@@ -8,7 +8,7 @@ import msgspec
 
 from pykubeproxy.errors import ApiError
 from pykubeproxy.watch.client import ApiClient
-from pykubeproxy.watch.decode import BadObject, decoder_of
+from pykubeproxy.watch.decode import decoder_of
 from pykubeproxy.watch.manifests import ClusterObjects
 from pykubeproxy.watch.reflector import is_selected, selectors_of
 from pykubeproxy.watch.source import RESOURCES
@@ -22,7 +22,7 @@ def list_once(client: ApiClient, node_name: str) -> ClusterObjects:
 
     """
     found: dict[str, list[Any]] = {}
-    bad: list[BadObject] = []
+    problems: list[str] = []
     session = client.session()
     try:
         for resource in RESOURCES:
@@ -34,7 +34,9 @@ def list_once(client: ApiClient, node_name: str) -> ClusterObjects:
             except (msgspec.DecodeError, ValueError) as exc:
                 raise ApiError(f"the list of {resource} cannot be read: {exc}") from exc
             found[resource] = [obj for obj in page.objects if is_selected(obj, node_name)]
-            bad += page.bad
+            for mended in page.mended:
+                problems += mended.lines()
+            problems += map(str, page.bad)
     finally:
         session.close()
-    return ClusterObjects(found["services"], found["endpointslices"], found["nodes"], [str(one) for one in bad])
+    return ClusterObjects(found["services"], found["endpointslices"], found["nodes"], problems)

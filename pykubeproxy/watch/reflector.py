@@ -14,7 +14,8 @@ How it behaves, and why:
   state, in which our version lies in its future.
 * Every failure waits: exponential with jitter, to 30 s; only a minute of healthy watching starts it over. A watch that
   the server ends in good order is no failure, but watches begin at least a second apart.
-* An object that does not decode is named and counted; what its receiver knows of it stays.
+* An object that does not decode is named and counted. What can be used of it is handed over; if that is nothing, what
+  its receiver knows of it stays.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 import random as randomness
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -34,6 +35,7 @@ from pykubeproxy.errors import ApiError, GoneError, SilentError, StreamError
 from pykubeproxy.watch.decode import (
     FAULTS,
     BadObject,
+    Mended,
     ObjectDecoder,
     Status,
     UndecodableError,
@@ -143,9 +145,10 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Upsert(Generic[T]):
-    """An added or modified object."""
+    """An added or modified object. ``faults`` names what of it did not decode and was left out."""
 
     obj: T
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +219,11 @@ class WatchDriver(Generic[T]):
         return result
 
     def _changed(self, raw: msgspec.Raw) -> Event[T]:
-        obj = self._decoder.decode_one(raw)
-        version = obj.resource_version if isinstance(obj, BadObject) else obj.metadata.resource_version
-        if went_back := self._see(version):
-            return went_back
-        return obj if isinstance(obj, BadObject) else Upsert(obj)
+        found = self._decoder.decode_one(raw)
+        if isinstance(found, BadObject):
+            return self._see(found.resource_version) or found
+        event = Upsert(found.obj, tuple(found.lines())) if isinstance(found, Mended) else Upsert(found)
+        return self._see(event.obj.metadata.resource_version) or event
 
     def _deleted(self, raw: msgspec.Raw) -> Event[T]:
         # Only the name counts: an object that never decoded must still be deletable.
@@ -358,10 +361,13 @@ class Reflector(Generic[T]):
     # -- listing
 
     def _list(self) -> None:
-        objects, bad, version = self._all_pages()
+        objects, mended, bad, version = self._all_pages()
         if not version:
             raise StreamError(f"the list of {self._resource} carries no resourceVersion")
         selected = [obj for obj in objects if is_selected(obj, self._node_name)]
+        for each in mended:
+            if is_selected(each.obj, self._node_name):
+                self._note_mended(each.lines())
         for one in bad:
             self._note_bad(one)
         self._hand_over(selected, bad)
@@ -373,9 +379,11 @@ class Reflector(Generic[T]):
         self._version = version
         self._silent_watches = 0
         self._is_heard = True
-        log.info("listed", resource=self._resource, objects=len(selected), bad=len(bad), version=version)
+        log.info(
+            "listed", resource=self._resource, objects=len(selected), mended=len(mended), bad=len(bad), version=version
+        )
 
-    def _all_pages(self) -> tuple[list[T], list[BadObject], str]:
+    def _all_pages(self) -> tuple[list[T], list[Mended[T]], list[BadObject], str]:
         # From the watch cache at first, all in one answer; from etcd later, in pages.
         in_pages = self.status.has_synced
         while True:
@@ -388,8 +396,9 @@ class Reflector(Generic[T]):
                     raise
                 in_pages = False
 
-    def _pages(self, base: dict[str, str]) -> tuple[list[T], list[BadObject], str]:
+    def _pages(self, base: dict[str, str]) -> tuple[list[T], list[Mended[T]], list[BadObject], str]:
         objects: list[T] = []
+        mended: list[Mended[T]] = []
         bad: list[BadObject] = []
         token = ""
         while True:
@@ -406,10 +415,11 @@ class Reflector(Generic[T]):
                 raise StreamError(str(error)) from error
             del body  # a large cluster's list is tens of megabytes: not two at a time
             objects += page.objects
+            mended += page.mended
             bad += page.bad
             token = page.continue_token
             if not token:
-                return objects, bad, page.resource_version
+                return objects, mended, bad, page.resource_version
 
     def _hand_over(self, objects: Sequence[T], bad: list[BadObject]) -> None:
         keys = {(obj.metadata.namespace, obj.metadata.name) for obj in objects}
@@ -505,6 +515,8 @@ class Reflector(Generic[T]):
         if isinstance(event, Upsert):
             meta = event.obj.metadata
             if is_selected(event.obj, self._node_name):
+                if event.faults:
+                    self._note_mended(event.faults)
                 self._known.add((meta.namespace, meta.name))
                 self._handler.upsert(event.obj)
             else:
@@ -519,6 +531,11 @@ class Reflector(Generic[T]):
     def _forget(self, namespace: str, name: str) -> None:
         self._known.discard((namespace, name))
         self._handler.delete(namespace, name)
+
+    def _note_mended(self, faults: Iterable[str]) -> None:
+        self.status.bad_objects += 1
+        for fault in faults:
+            log.warning("object used in part", resource=self._resource, problem=fault)
 
     def _note_bad(self, bad: BadObject) -> None:
         self.status.bad_objects += 1

@@ -122,6 +122,7 @@ def test_what_is_named_more_than_once_is_told():
         ({"endpoints": ["10.244.0.1"], "ports": [{"port": 80}]}, "ports[0].name", 0),
         ({"endpoints": ["10.244.0.1"], "ports": [{"name": "", "port": None}]}, "ports[0].port", 0),
         ({"endpoints": ["10.244.0.1"], "ports": [{"name": "", "port": 70000}]}, "ports[0].port", 0),
+        ({"endpoints": ["10.244.0.1"], "ports": [slice_port(protocol="tcp")]}, "ports[0].protocol", 0),
         ({"endpoints": ["10.244.0.1"], "labels": {}}, "metadata.labels[kubernetes.io/service-name]", 0),
     ],
 )

@@ -100,6 +100,7 @@ def test_ports_names_and_protocols():
         ({"externalTrafficPolicy": "Cluster", "type": "LoadBalancer"}, False, False),
         ({"externalTrafficPolicy": "", "internalTrafficPolicy": ""}, False, False),
         ({"internalTrafficPolicy": "Local"}, False, True),
+        ({"trafficDistribution": "PreferClose"}, False, False),
     ],
 )
 def test_traffic_policies(spec, external, internal):
@@ -196,6 +197,20 @@ def test_health_check_port():
             service(externalTrafficPolicy="Sometimes", type="NodePort"),
             "spec.externalTrafficPolicy",
             "not Cluster or Local",
+            1,
+        ),
+        (service(externalTrafficPolicy="Sometimes"), "spec.externalTrafficPolicy", "not Cluster or Local", 1),
+        (service(type="loadbalancer"), "spec.type", "it is taken as ClusterIP", 1),
+        (
+            service(trafficDistribution="PreferFar"),
+            "spec.trafficDistribution",
+            "'PreferFar' is not PreferClose, PreferSameNode or PreferSameZone; only the hints of the slices count",
+            1,
+        ),
+        (
+            service(lb=[{"ip": "203.0.113.1", "ipMode": "vip"}]),
+            "status.loadBalancer.ingress[0].ipMode",
+            "'vip' is not VIP or Proxy; the address is left out, as with Proxy",
             1,
         ),
         (service(internalTrafficPolicy="local"), "spec.internalTrafficPolicy", "not Cluster or Local", 1),

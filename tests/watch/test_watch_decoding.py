@@ -41,8 +41,8 @@ class TestRecordedLists:
 class TestProblems:
     def test_name_object_and_field(self):
         assert (
-            problem_of(SERVICES, service(spec={"ports": [{"port": 80}, {"port": "eighty"}]}))
-            == "Service default/web: spec.ports[1].port: expected int, got str"
+            problem_of(SERVICES, service(spec={"ports": [{"port": "eighty"}]}))
+            == "Service default/web: spec.ports[0].port: expected int, got str"
         )
         assert (
             problem_of(SLICES, endpoint_slice(endpoints=[{"addresses": "10.1.0.1"}]))

@@ -178,6 +178,18 @@ class TestABadObject:
         assert receiver.objects["default", "bad"].spec.ports[0].port == 80
         assert reflector.status.bad_objects == 1
 
+    def test_is_used_in_part_where_that_can_be_and_named(self):
+        odd = service("odd", version="11", spec={"ports": [{"port": 80}, {"port": "eighty"}]})
+        again = service("odd", version="12", spec={"ports": [{"port": 80}, {"port": []}]})
+        with capture_logs() as logs:
+            reflector, receiver = follow(Script(lists=[listing(odd)], watches=[[line("MODIFIED", again)]]))
+        assert [entry["problem"] for entry in logs if entry["event"] == "object used in part"] == [
+            "Service default/odd: spec.ports[1].port: expected int, got str; the port is left out",
+            "Service default/odd: spec.ports[1].port: expected int, got array; the port is left out",
+        ]
+        assert [port.port for port in receiver.objects["default", "odd"].spec.ports] == [80]
+        assert reflector.status.bad_objects == 2
+
     def test_that_was_kept_is_deleted_when_it_goes(self):
         script = Script(
             lists=[listing(service("bad")), listing(self.BAD), listing()],

@@ -190,10 +190,17 @@ class TestProblems:
         ]
         assert [obj.metadata.name for obj in found.services] == ["a"]
 
+    def test_leave_out_the_part_that_makes_no_sense(self, tmp_path):
+        odd = endpoint_slice(namespace="", endpoints=[{"addresses": ["10.1.0.1"]}, {"addresses": "10.1.0.2"}])
+        found = load(write(tmp_path, a_yaml=yaml.dump(odd)))
+        fault = "endpoints[1].addresses: expected array | null, got str; the endpoint is left out"
+        assert found.problems == [f"{tmp_path}/a.yaml:1: EndpointSlice default/web-1: {fault}"]
+        assert [one.addresses for one in found.slices[0].endpoints] == [["10.1.0.1"]]
+
     def test_name_the_line_of_an_item(self, tmp_path):
         text = "kind: List\nitems:\n- kind: Service\n  apiVersion: v1\n- kind: Node\n  metadata: {name: 7}\n"
         assert load(write(tmp_path, a_yaml=text)).problems == [
-            f"{tmp_path}/a.yaml:3: Service without a readable name: object missing required field metadata",
+            f"{tmp_path}/a.yaml:3: Service without a readable name: metadata: is missing",
             f"{tmp_path}/a.yaml:5: Node without a readable name: metadata.name: expected str, got int",
         ]
 
