@@ -15,9 +15,9 @@ from pathlib import Path
 from pykubeproxy.config import addresses, kinds
 from pykubeproxy.config.notes import Note
 from pykubeproxy.config.options import Options
-from pykubeproxy.config.settings import BY_DOCUMENT, SETTINGS, default_of, get, with_values
+from pykubeproxy.config.settings import BY_DOCUMENT, BY_OPTION, SETTINGS, default_of, get, with_values
 from pykubeproxy.config.validate import find_problems, shown
-from pykubeproxy.config.yamltree import read_yaml
+from pykubeproxy.config.yamltree import read_all_yaml, read_yaml
 from pykubeproxy.errors import ConfigurationError
 
 API_VERSION = "kubeproxy.config.k8s.io/v1alpha1"
@@ -72,9 +72,10 @@ def load_document(text: str) -> Loaded:
         for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
         if root.get(key) != wanted
     ]
-    if problems:  # another kind of document: its fields would only add noise
-        raise ConfigurationError(problems)
-    del root["apiVersion"], root["kind"]
+    if len(problems) == 2:  # another kind of document: its fields would only add noise
+        raise ConfigurationError(problems + _where_it_is(text))
+    root.pop("apiVersion", None)
+    root.pop("kind", None)
 
     given: dict[str, object] = {}
     _collect(root, "", given, problems, notes)
@@ -82,7 +83,7 @@ def load_document(text: str) -> Loaded:
     notes += settle_mode(values)
     if addresses.family_of(str(values.get("bind_address", ""))) == 6:
         values = {"healthz_bind_address": "[::]:10256", "metrics_bind_address": "[::1]:10249", **values}
-    if "cluster_cidrs" in unreadable and values.get("detect_local_mode", "ClusterCIDR") != "ClusterCIDR":
+    if "cluster_cidrs" in unreadable and ignores_cluster_cidrs(values.get("detect_local_mode")):
         notes.append(Note("config field ignored in this detectLocalMode", {"problem": unreadable.pop("cluster_cidrs")}))
     options = with_values(Options(), values)
     problems += unreadable.values()
@@ -91,6 +92,19 @@ def load_document(text: str) -> Loaded:
         raise ConfigurationError(problems)
     notes += note_without_effect(options)
     return Loaded(options, tuple(notes))
+
+
+def _where_it_is(text: str) -> list[str]:
+    """Say which document of the file is ours, if another than the first is: kubeadm keeps several kinds together."""
+    for number, document in enumerate(read_all_yaml(text), start=1):
+        if isinstance(document, dict) and document.get("kind") == KIND:
+            return [f"document {number} of the file is a {KIND}, but only the first counts: give that one alone"]
+    return []
+
+
+def ignores_cluster_cidrs(mode: object) -> bool:
+    """Tell whether clusterCIDR is not read in this detectLocalMode, so that its faults are none."""
+    return mode != "ClusterCIDR" and mode in BY_OPTION["detect_local_mode"].choices
 
 
 def settle_mode(values: dict[str, object]) -> list[Note]:

@@ -16,13 +16,13 @@ from typing import TypeVar
 import click
 
 from pykubeproxy.config import addresses, kinds
-from pykubeproxy.config.document import note_without_effect, read_document, settle_mode
+from pykubeproxy.config.document import ignores_cluster_cidrs, note_without_effect, read_document, settle_mode
 from pykubeproxy.config.kinds import Kind
 from pykubeproxy.config.notes import Note, log_notes
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.settings import BY_FLAG, BY_OPTION, SETTINGS, Setting, default_of, with_values
 from pykubeproxy.config.validate import find_problems, shown
-from pykubeproxy.errors import UsageError
+from pykubeproxy.errors import ConfigurationError, UsageError
 
 FlagValues = Mapping[str, str | Sequence[str] | bool | None]
 """Given flags, by name (dashes or underscores); absent, None and () are "not given"."""
@@ -181,16 +181,22 @@ def _unknown(argument: str, name: str) -> str:
 def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
     """Turn given flags into Options and what to do with them, reading the document that --config names.
 
-    Raises UsageError for faulty flags (all of them in one message) and ConfigurationError for a faulty document.
+    Raises UsageError for faulty flags (all of them in one message) and ConfigurationError for a faulty document, with
+    what is wrong with the flags as well.
     """
     texts = _texts(values)
     given, unreadable = _read(texts)
     config = str(given.get("config", ""))
     notes: list[Note] = []
     base, digest = Options(), ""
+    faulty: list[str] = []
     if config:
-        loaded = read_document(config)
-        base, notes, digest = loaded.options, list(loaded.notes), loaded.digest
+        try:
+            loaded = read_document(config)
+        except ConfigurationError as error:
+            faulty = error.problems
+        else:
+            base, notes, digest = loaded.options, list(loaded.notes), loaded.digest
         ignored = sorted(name for name in texts if _BY_NAME[name].yields_to_document)
         if ignored:
             notes.append(Note("flags ignored because of --config", {"flags": ignored}))
@@ -211,6 +217,8 @@ def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
     family = str(given.get("ip-family", "")).lower()
     if family not in ("", *_FAMILIES):
         problems.append(f"--ip-family: {shown(family)} must be ipv4 or ipv6")
+    if faulty:
+        raise ConfigurationError(faulty + problems)
     if problems:
         raise UsageError("; ".join(problems))
     if not config:
@@ -298,8 +306,7 @@ def _changes(
     override = changes.get("hostname_override")
     if isinstance(override, str) and override.strip():
         changes["hostname_override"] = override.strip().lower()
-    mode = changes.get("detect_local_mode", "ClusterCIDR")
-    if "cluster-cidr" in unreadable and mode != "ClusterCIDR":
+    if "cluster-cidr" in unreadable and ignores_cluster_cidrs(changes.get("detect_local_mode")):
         notes.append(Note("flag ignored in this detect-local-mode", {"problem": unreadable.pop("cluster-cidr")}))
     return changes, notes + settle_mode(changes)
 

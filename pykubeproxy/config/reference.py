@@ -29,8 +29,10 @@ kube-proxy's: a document (`--config FILE`, YAML or JSON, `apiVersion: {API_VERSI
 * Unknown fields and fields given twice are logged, one line each, and the document loads.
 * `null` and absent are the same. Where the table says "zero is the default", that goes for `0s`, `0` and `""` in the
   document. Elsewhere an explicit zero is kept: `conntrack.maxPerCore: 0` leaves the limit alone.
-* A value that cannot be used is an error. All of them are reported at once, each with its field and value, and the exit
-  status is 2.
+* A value that cannot be used is an error. All of them are reported at once, those of flags with those of the document,
+  each with its field and value, and the exit status is 2.
+* Only the first document of a file counts, as for kube-proxy. Of a file in which another kind comes first (kubeadm's
+  own configuration), the error says which document is the `{KIND}`.
 * Durations are Go's: `30s`, `1h15m`, `500ms`.
 * `bindAddress` of IPv6 moves the default addresses of both servers to `[::]:10256` and `[::1]:10249`.
 * Values of other proxy modes are read, named in one log line, and written back by `--write-config-to` and `/configz`.
@@ -90,7 +92,11 @@ def _flag_row(flag: Flag) -> Sequence[str]:
 
 def _default(setting: Setting) -> str:
     value = setting.kind.to_document(default_of(setting))
-    return f"`{value if isinstance(value, str) else json.dumps(value)}`" if value not in ("", None, [], {}) else ""
+    text = value if isinstance(value, str) else json.dumps(value)
+    shown = f"`{text}`" if value not in ("", None, [], {}) else ""
+    # kube-proxy's flags of ipvs have other defaults than the fields.
+    of_flag = next((flag.default for flag in FLAGS if flag.name == setting.flag), "")
+    return f"{shown}, flag `{of_flag}`" if of_flag not in ("", text) else shown
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -135,7 +135,8 @@ SETTINGS: tuple[Setting, ...] = (
     _unused("logging.options.json.infoBufferSize", kinds.QUANTITY, default="0", flag="log-json-info-buffer-size"),
     Setting(
         "hostname_override", "hostnameOverride", "hostname-override", kinds.STRING, _RESTART,
-        "Name of the Node object of this machine; otherwise the host name. Lower-cased, blanks trimmed.",
+        "Name of the Node object of this machine; otherwise the host name. Lower-cased, blanks trimmed. An override "
+        "that no Node can have (RFC 1123) is refused; of such a host name there is a warning.",
     ),
     Setting(
         "bind_address", "bindAddress", "bind-address", kinds.IP, _RESTART,

@@ -15,6 +15,9 @@ from pykubeproxy.config.kinds import Kind
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.settings import BY_OPTION, SETTINGS, Setting, get
 
+NODE_NAME_RULE = "lower case letters, digits, '-' and '.', a letter or digit first and last, at most 253 characters"
+_NODE_NAME_LIMIT = 253
+_NODE_NAME_PART = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _INTERFACE_NAME_LIMIT = 15  # IFNAMSIZ - 1, include/uapi/linux/if.h
 _VERSION = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 _SHOWN = 120
@@ -48,6 +51,11 @@ def find_problems(options: Options, name: Callable[[Setting], str], already: Col
     ]
 
 
+def is_node_name(name: str) -> bool:
+    """Tell whether the API server would take a Node of this name: an RFC 1123 subdomain."""
+    return len(name) <= _NODE_NAME_LIMIT and all(_NODE_NAME_PART.fullmatch(part) for part in name.split("."))
+
+
 def _own_fault(setting: Setting, value: object) -> str:
     if setting.choices and value not in setting.choices:
         return f"must be one of {', '.join(choice for choice in setting.choices if choice)}"
@@ -75,8 +83,12 @@ def _faults_between(options: Options) -> list[tuple[str, str]]:
             found.append((path, f"{fault} in detectLocalMode {mode}"))
     if options.show_hidden_metrics_for_version and not _VERSION.fullmatch(options.show_hidden_metrics_for_version):
         found.append(("show_hidden_metrics_for_version", 'must be empty or a version like "1.35"'))
-    if options.hostname_override and not options.hostname_override.strip():
-        found.append(("hostname_override", "must not be blank"))
+    if options.hostname_override:
+        name = options.hostname_override.strip().lower()
+        if not name:
+            found.append(("hostname_override", "must not be blank"))
+        elif not is_node_name(name):
+            found.append(("hostname_override", f"must be a name that a Node can have ({NODE_NAME_RULE})"))
     return found
 
 

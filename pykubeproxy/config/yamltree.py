@@ -118,5 +118,19 @@ def read_yaml(text: str) -> tuple[object, list[Note]]:
     return value, notes
 
 
+def read_all_yaml(text: str) -> list[object]:
+    """Return the values of all documents in ``text``, as far as it is YAML."""
+    found: list[object] = []
+    loader = _Loader(text.removeprefix("\ufeff"))
+    try:
+        while loader.check_node():
+            found.append(_Reader([], loader).value(loader.get_node(), ""))
+    except (yaml.YAMLError, RecursionError, ConfigurationError):
+        pass
+    finally:
+        loader.dispose()
+    return found
+
+
 def _line(node: yaml.Node) -> int:
     return node.start_mark.line + 1 if node.start_mark else 0

@@ -4,10 +4,14 @@ import json
 from itertools import pairwise
 
 import pytest
-from config_documents import HEAD, events, load, problems_of
+import yaml
+from config_documents import HEAD, events, load, problems_of, with_field
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykubeproxy.config.document import API_VERSION, KIND, load_document, read_document
 from pykubeproxy.config.options import Options
+from pykubeproxy.config.settings import SETTINGS
 from pykubeproxy.errors import ConfigurationError
 
 
@@ -140,6 +144,59 @@ def test_all_errors_come_at_once_each_with_field_and_value():
         "logging.format": '"xml" must be one of text, json',
         "pykubeproxy.iptablesBackend": '"bpf" must be one of auto, legacy, nft',
     }
+
+
+def refused_value(setting):
+    for value in (7, "x", -1, 40, "-1s", {}, [7]):
+        if problems_of(with_field(setting.document, value)):
+            return value
+    raise AssertionError(setting.document)
+
+
+FAULTY = {setting.document: refused_value(setting) for setting in SETTINGS if setting.document}
+
+
+@given(st.sets(st.sampled_from(sorted(FAULTY)), min_size=2))
+def test_no_fault_hides_another(fields):
+    tree = {}
+    for field in fields:
+        *groups, name = field.split(".")
+        inner = tree
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[name] = FAULTY[field]
+    assert sorted(problem.partition(":")[0] for problem in problems_of(HEAD + yaml.safe_dump(tree))) == sorted(fields)
+
+
+def test_a_cluster_cidr_is_judged_where_the_mode_is_none_as_well():
+    found = problems_of(HEAD + "clusterCIDR: nonsense\ndetectLocalMode: Nonsense")
+    assert [problem.partition(":")[0] for problem in found] == ["clusterCIDR", "detectLocalMode"]
+
+
+def test_a_wrong_version_hides_no_other_fault():
+    found = problems_of("apiVersion: v1\nkind: KubeProxyConfiguration\noomScoreAdj: 1001")
+    assert [problem.partition(":")[0] for problem in found] == ["apiVersion", "oomScoreAdj"]
+
+
+def test_of_a_file_of_several_kinds_it_is_said_which_document_is_meant():
+    other = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\noomScoreAdj: x\n"
+    assert problems_of(f"{other}---\n{other}---\n{HEAD}") == [
+        'apiVersion: "kubeadm.k8s.io/v1beta4" must be kubeproxy.config.k8s.io/v1alpha1',
+        'kind: "ClusterConfiguration" must be KubeProxyConfiguration',
+        "document 3 of the file is a KubeProxyConfiguration, but only the first counts: give that one alone",
+    ]
+    assert len(problems_of(other)) == len(problems_of(f"{other}---\n[\n")) == 2
+
+
+@pytest.mark.parametrize("name", ["node 0", "node_0", "-node", "node.", "n" * 254, "nöde", "a..b", "  "])
+def test_a_host_name_that_no_node_can_have_is_refused(name):
+    (problem,) = problems_of(with_field("hostnameOverride", name))
+    assert problem.startswith("hostnameOverride: ")
+
+
+@pytest.mark.parametrize("name", [" Node-0.example ", "10.0.0.1", "n" * 253, ""])
+def test_a_host_name_is_judged_trimmed_and_in_lower_case(name):
+    assert problems_of(with_field("hostnameOverride", name)) == []
 
 
 def test_the_minimal_period_is_at_most_the_sync_period():

@@ -164,6 +164,21 @@ def test_all_bad_flags_are_told_in_one_message():
     ]
 
 
+def test_a_bad_cluster_cidr_does_not_hide_behind_a_bad_mode():
+    with pytest.raises(UsageError, match=r"--cluster-cidr: .*; --detect-local-mode: "):
+        options_from_flags({"cluster-cidr": "x", "detect-local-mode": "y"})
+
+
+def test_bad_flags_are_told_with_what_is_wrong_in_the_document(document):
+    with pytest.raises(ConfigurationError) as caught:
+        options_from_flags({"config": document("oomScoreAdj: 1001"), "v": "x", "hostname-override": "a b"})
+    assert [problem.split(": ")[-2] for problem in caught.value.problems] == [
+        "oomScoreAdj",
+        "--v",
+        "--hostname-override",
+    ]
+
+
 @pytest.mark.parametrize(
     "flags",
     [

@@ -1,4 +1,5 @@
 import pytest
+from structlog.testing import capture_logs
 
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.options import Options
@@ -22,3 +23,10 @@ def test_the_override_wins_and_names_are_trimmed_and_lower_case(override, machin
 def test_no_name_at_all_is_an_error(override, machine):
     with pytest.raises(ConfigurationError, match="hostnameOverride"):
         hostname(Options(hostname_override=override), machine)
+
+
+def test_a_machine_whose_name_no_node_can_have_is_warned_of():
+    with capture_logs() as logs:
+        assert hostname(Options(), "node_0") == "node_0"
+        assert hostname(Options(), "node-0") == "node-0"
+    assert [entry["hostname"] for entry in logs] == ["node_0"]
