@@ -124,7 +124,8 @@ def read_all_yaml(text: str) -> list[object]:
     loader = _Loader(text.removeprefix("\ufeff"))
     try:
         while loader.check_node():
-            found.append(_Reader([], loader).value(loader.get_node(), ""))
+            node: Any = loader.get_node()
+            found.append(_Reader([], loader).value(node, ""))
     except (yaml.YAMLError, RecursionError, ConfigurationError):
         pass
     finally:
