@@ -153,18 +153,22 @@ def _own_node(asked: _Asked, objects: ClusterObjects) -> tuple[Node | None, list
 
 
 def _picture(asked: _Asked, objects: ClusterObjects, family: Family, standing: Ruleset | None = None) -> Picture:
-    """Return what the objects mean; of matches that the kernel may lack, its standing rules tell."""
+    """Return what the objects mean; standing rules tell of matches that the kernel may lack, and of the form."""
     from pykubeproxy.dryrun import local_facts  # noqa: PLC0415
     from pykubeproxy.insight.cluster import picture  # noqa: PLC0415
     from pykubeproxy.insight.compare import shown_facts  # noqa: PLC0415
+    from pykubeproxy.rules.dispatch import leads_to_tree  # noqa: PLC0415
     from pykubeproxy.sync.derive import rule_settings  # noqa: PLC0415
 
     node, _ = _own_node(asked, objects)
     found = local_facts(asked.options)
+    is_tree = False
     if standing is not None:
         found = shown_facts(found, standing)
+        is_tree = bool(leads_to_tree(standing.chains["nat"]))
     settings = rule_settings(family, asked.options, asked.node_name, node, found)
-    return picture(settings, objects.services, objects.slices, dispatch=asked.options.service_dispatch, node=node)
+    dispatch = asked.options.service_dispatch
+    return picture(settings, objects.services, objects.slices, dispatch=dispatch, stands_as_tree=is_tree, node=node)
 
 
 def _console() -> Console:
@@ -533,7 +537,11 @@ def _differences(context: click.Context, sides: tuple[str, ...], flags: dict[str
 
     asked = _asked(context, flags)
     if len(sides) == 2:
-        old, new = (_rulesets(asked, side) for side in sides)
+        rules = [_rules_in(side) for side in sides]
+        old, new = (
+            _meant_by(asked, side, other or {}) if held is None else held
+            for side, held, other in zip(sides, rules, reversed(rules), strict=True)
+        )
         found: list[ChainDiff] = []
         families = [family for family in asked.families if family in old or family in new]
         for family in families:
@@ -545,27 +553,32 @@ def _differences(context: click.Context, sides: tuple[str, ...], flags: dict[str
     return _kernel_differences(asked)
 
 
-def _rulesets(asked: _Asked, side: str) -> dict[Family, Ruleset]:
-    """Return the rules that a file holds, or that the manifests in a file or folder lead to."""
+def _rules_in(side: str) -> dict[Family, Ruleset] | None:
+    """Return the rules that a file holds; None where it holds something else."""
     from pykubeproxy.insight.documents import holds_rules, rulesets_of  # noqa: PLC0415
-    from pykubeproxy.watch.manifests import load  # noqa: PLC0415
 
     path = Path(side)
     if not path.exists():
         raise UsageError(f"{side}: no such file or folder")
-    if path.is_file():
-        text = path.read_text(encoding="utf-8", errors="replace")
-        if holds_rules(text):
-            try:
-                return rulesets_of(text)
-            except ValueError as refused:
-                raise UsageError(f"{side}: {refused}") from None
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if not holds_rules(text):
+        return None
+    try:
+        return rulesets_of(text)
+    except ValueError as refused:
+        raise UsageError(f"{side}: {refused}") from None
+
+
+def _meant_by(asked: _Asked, side: str, standing: Mapping[Family, Ruleset]) -> dict[Family, Ruleset]:
+    """Return the rules that the manifests in a file or folder lead to where these rules stand."""
+    from pykubeproxy.watch.manifests import load  # noqa: PLC0415
+
     objects = load([side])
     if objects.problems and not (objects.services or objects.slices or objects.nodes):
         raise ConfigurationError(objects.problems)
     for problem in objects.problems:
         click.echo(f"pykubeproxy: {problem}", err=True)
-    return {family: _picture(asked, objects, family).wanted.ruleset for family in asked.families}
+    return {family: _picture(asked, objects, family, standing.get(family)).wanted.ruleset for family in asked.families}
 
 
 def _kernel_differences(asked: _Asked) -> list[ChainDiff]:

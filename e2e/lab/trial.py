@@ -9,7 +9,7 @@ from e2e.lab.checks import await_that, service
 from e2e.lab.site import CLIENT, LabSite, Replies
 
 FAILED = "kubeproxy_sync_proxy_rules_iptables_restore_failures_total"
-TREE = "KUBE-SVC-IP-"
+TREE = ("KUBE-SVC-IP-", "KUBE-SVC-NP-")
 FILLERS = 60
 """Other services, so that the tree has something to branch for."""
 

@@ -281,7 +281,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "service_dispatch", "pykubeproxy.serviceDispatch", "service-dispatch", kinds.STRING, _LIVE,
-        "Form of KUBE-SERVICES in nat: one flat list as in kube-proxy, or a tree of prefixes for many services.",
+        "Form of KUBE-SERVICES and KUBE-NODEPORTS in nat: flat lists as in kube-proxy, or trees for many services.",
         zero_is_default=True, choices=("auto", "flat", "tree"),
     ),
     Setting(

@@ -78,13 +78,14 @@ def picture(
     slices: Iterable[EndpointSlice],
     *,
     dispatch: str,
+    stands_as_tree: bool = False,
     node: Node | None = None,
 ) -> Picture:
-    """Take all objects at once."""
+    """Take all objects at once. ``stands_as_tree``: the form in the kernel, which a daemon would keep."""
     state = ClusterState(settings.family)
     state.replace_services(services)
     state.replace_slices(slices)
-    wanted = Desired(settings, dispatch=dispatch)
+    wanted = Desired(settings, dispatch=dispatch, stands_as_tree=stands_as_tree)
     with state.lock:
         wanted.update(state, state.take_dirty())
     return Picture(settings, state, wanted, node)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pykubeproxy.insight.owners import service_of
-from pykubeproxy.rules.names import DISPATCH_PREFIX, FILTER, FORWARD, SERVICE_PREFIXES, TABLES, UNORDERED, is_ours
+from pykubeproxy.rules.names import DISPATCH_PREFIXES, FILTER, FORWARD, SERVICE_PREFIXES, TABLES, UNORDERED, is_ours
 from pykubeproxy.rules.ruleset import Ruleset, same_chain
 from pykubeproxy.sync.derive import Facts
 
@@ -72,7 +72,7 @@ def compare(
 
 
 def _owner(chain: str, before: str | None, after: str | None) -> str:
-    if not chain.startswith(SERVICE_PREFIXES) or chain.startswith(DISPATCH_PREFIX):
+    if not chain.startswith(SERVICE_PREFIXES) or chain.startswith(DISPATCH_PREFIXES):
         return ""
     return service_of(after or before or "")
 

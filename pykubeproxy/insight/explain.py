@@ -26,12 +26,16 @@ from pykubeproxy.rules.names import (
     FILTER,
     NAT,
     NODEPORTS,
+    PORT_DISPATCH_PREFIX,
     PROXY_FIREWALL,
     SERVICES,
     PortChains,
 )
 from pykubeproxy.rules.ruleset import Ruleset, same_chain
 from pykubeproxy.rules.service import PortRules
+
+_TREES = {SERVICES: DISPATCH_PREFIX, NODEPORTS: PORT_DISPATCH_PREFIX}
+"""The chains of nat that may be trees, and how the chains below them begin."""
 
 RECENT_LIMIT = 100
 """How many clients a list of ``-m recent`` remembers, unless xt_recent was loaded with another ip_list_tot."""
@@ -248,20 +252,24 @@ class _Explainer:
         """Return what the kernel has counted for an address."""
         if kind == "node port":
             # A rule that only counts packets to 127.0.0.1 stands before the one that takes the rest.
-            counts = [self._count(NODEPORTS, rule) for rule in rules.nodeports]
+            counts = [self._count(NODEPORTS, portal.rule) for portal in rules.nodeports]
             known = [count for count in counts if count is not None]
             return sum(known) if known else None
         for portal in rules.portals:
-            if portal.address == address and portal.rule.rpartition("-j ")[2] == chains[0]:
-                for table, chain in self._counted:
-                    if table == NAT and (chain == SERVICES or chain.startswith(DISPATCH_PREFIX)):
-                        count = self._count(chain, portal.rule)
-                        if count is not None:
-                            return count
+            if portal.key == address and portal.rule.rpartition("-j ")[2] == chains[0]:
+                return self._count(SERVICES, portal.rule)
         return None
 
-    def _count(self, chain: str, rule: str) -> int | None:
-        return self._standing.packets(NAT, chain, rule) if self._standing is not None else None
+    def _count(self, root: str, rule: str) -> int | None:
+        """Return what a rule of a chain of nat, or of the tree below it, has counted."""
+        if self._standing is None:
+            return None
+        for table, chain in self._counted:
+            if table == NAT and (chain == root or chain.startswith(_TREES[root])):
+                count = self._standing.packets(NAT, chain, rule)
+                if count is not None:
+                    return count
+        return None
 
     # -- endpoints
 
@@ -339,7 +347,7 @@ class _Explainer:
         ]
         shared = (
             (NAT, SERVICES, tuple(portal.rule for portal in rules.portals)),
-            (NAT, NODEPORTS, rules.nodeports),
+            (NAT, NODEPORTS, tuple(portal.rule for portal in rules.nodeports)),
             (FILTER, SERVICES, rules.filter_services),
             (FILTER, EXTERNAL_SERVICES, rules.filter_external),
             (FILTER, PROXY_FIREWALL, rules.filter_firewall),
@@ -359,10 +367,10 @@ class _Explainer:
 
 
 def _lines_of(ruleset: Ruleset, table: str, chain: str) -> list[str]:
-    """Return the rules of a chain; of KUBE-SERVICES in nat with those of the tree below it."""
+    """Return the rules of a chain, in nat with those of the tree below it."""
     names = [chain]
-    if (table, chain) == (NAT, SERVICES):
-        names += [name for name in ruleset.chains[NAT] if name.startswith(DISPATCH_PREFIX)]
+    if table == NAT:
+        names += [name for name in ruleset.chains[NAT] if name.startswith(_TREES[chain])]
     return [
         line.split(" ", 2)[2]
         for name in names

@@ -22,7 +22,7 @@ from pykubeproxy.netfilter.read import UNKNOWN, SavedTable, standing
 from pykubeproxy.node.nfacct import recent_lists
 from pykubeproxy.rules.names import (
     BUILTIN,
-    DISPATCH_PREFIX,
+    DISPATCH_PREFIXES,
     EXTERNAL_SERVICES,
     FILTER,
     FIREWALL,
@@ -54,11 +54,14 @@ _SHARED: tuple[Place, ...] = (
 
 
 def way_to(wanted: Ruleset, rules: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the chains of nat that lead from KUBE-SERVICES to these rules, each with the lines that must be in it."""
+    """Return the chains of nat that lead to these rules of KUBE-SERVICES and KUBE-NODEPORTS, or of the trees below.
+
+    Each comes with the lines that must be in it.
+    """
     dispatch = {
         chain: text
         for chain, text in wanted.chains[NAT].items()
-        if chain == SERVICES or chain.startswith(DISPATCH_PREFIX)
+        if chain in (SERVICES, NODEPORTS) or chain.startswith(DISPATCH_PREFIXES)
     }
     found: dict[str, dict[str, None]] = {}
     waiting = list(rules)
@@ -68,7 +71,7 @@ def way_to(wanted: Ruleset, rules: Iterable[str]) -> dict[str, tuple[str, ...]]:
             line = f"-A {chain} {rule}"
             if f"{line}\n" in text and line not in found.setdefault(chain, {}):
                 found[chain][line] = None
-                if chain != SERVICES:
+                if chain.startswith(DISPATCH_PREFIXES):
                     waiting += [
                         other.split(" ", 2)[2]
                         for above in dispatch.values()
@@ -87,7 +90,8 @@ def places(wanted: Ruleset, ports: Iterable[tuple[ServicePort, PortRules]]) -> s
         names = PortChains(port.id)
         found.update((NAT, chain) for chain in (names.cluster, names.local, names.external, names.firewall))
         found.update((NAT, chain) for chain in rules.chains)
-        found.update((NAT, chain) for chain in way_to(wanted, (portal.rule for portal in rules.portals)))
+        portals = (*rules.portals, *rules.nodeports)
+        found.update((NAT, chain) for chain in way_to(wanted, (portal.rule for portal in portals)))
     return found
 
 

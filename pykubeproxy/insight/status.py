@@ -339,10 +339,11 @@ def _family_content(found: _Found, now: float) -> Markup:
 
 
 def _missing_on_the_way(picture: Picture, ports: Iterable[ServicePort], standing: Standing) -> list[str]:
-    """Return what is missing on the way from KUBE-SERVICES to a service's own rules: jumps of the tree."""
+    """Return what is missing on the way to a service's own rules: jumps of the trees."""
     missing: dict[str, None] = {}
     for port in ports:
-        portals = [portal.rule for portal in picture.rules(port).portals]
+        own = picture.rules(port)
+        portals = [portal.rule for portal in (*own.portals, *own.nodeports)]
         for chain, lines in way_to(picture.wanted.ruleset, portals).items():
             text = standing.ruleset.chains[NAT].get(chain, "")
             rules = (line.split(" ", 2)[2] for line in lines if f"{line}\n" not in text)

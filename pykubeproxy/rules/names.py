@@ -35,8 +35,10 @@ STATIC_CHAINS: dict[str, tuple[str, ...]] = {
 
 _OWNED = {table: frozenset(chains) for table, chains in STATIC_CHAINS.items()}
 SERVICE_PREFIXES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-EXT-")
-DISPATCH_PREFIX = "KUBE-SVC-IP-"
-"""Prefix of the dispatch tree's chains: kube-proxy takes them for stale service chains and collects them."""
+DISPATCH_PREFIX, PORT_DISPATCH_PREFIX = "KUBE-SVC-IP-", "KUBE-SVC-NP-"
+"""Prefixes of the dispatch trees' chains, below KUBE-SERVICES and below KUBE-NODEPORTS: kube-proxy takes them for stale
+service chains and collects them."""
+DISPATCH_PREFIXES = (DISPATCH_PREFIX, PORT_DISPATCH_PREFIX)
 
 UNORDERED = frozenset((SERVICES, NODEPORTS, EXTERNAL_SERVICES, PROXY_FIREWALL))
 """Chains in which the order of rules that cannot match the same packet is no difference."""
@@ -52,9 +54,12 @@ def is_ours(table: str, chain: str) -> bool:
 
 def callers_first(chain: str) -> tuple[int, int]:
     """Sort key that puts a chain before all chains that it may jump to: the order in which chains can be deleted."""
-    if chain.startswith(DISPATCH_PREFIX):
-        return 1, int(chain.rpartition("-")[2]) if chain.rpartition("-")[2].isdigit() else 0
-    for rank, prefix in enumerate(("KUBE-FW-", "KUBE-EXT-", "KUBE-SV", "KUBE-SEP-"), 3):
+    if chain.startswith(DISPATCH_PREFIXES):
+        is_of_ports = chain.startswith(PORT_DISPATCH_PREFIX)
+        numbers = [int(part) if part.isdigit() else 0 for part in chain.split("-")[-2:]]
+        # The smaller range is the one with the longer prefix.
+        return (3, numbers[0] - numbers[1]) if is_of_ports else (1, numbers[1])
+    for rank, prefix in enumerate(("KUBE-FW-", "KUBE-EXT-", "KUBE-SV", "KUBE-SEP-"), 4):
         if chain.startswith(prefix):
             return rank, 0
     return (9, 0) if chain == MARK_MASQ else (2, 0) if chain == NODEPORTS else (0, 0)

@@ -20,9 +20,10 @@ from pykubeproxy.rules.settings import RuleSettings
 
 
 class Portal(msgspec.Struct, frozen=True, gc=False):
-    """One line of KUBE-SERVICES in nat: a destination address and the rule behind ``-A CHAIN ``."""
+    """One line of KUBE-SERVICES or KUBE-NODEPORTS in nat: what it answers for and the rule behind ``-A CHAIN ``."""
 
-    address: str
+    key: str
+    """A destination address, or protocol and node port: ``tcp/30080``."""
     rule: str
 
 
@@ -31,7 +32,7 @@ class PortRules(msgspec.Struct, frozen=True, gc=False):
 
     chains: dict[str, str]
     portals: tuple[Portal, ...] = ()
-    nodeports: tuple[str, ...] = ()
+    nodeports: tuple[Portal, ...] = ()
     filter_services: tuple[str, ...] = ()
     filter_external: tuple[str, ...] = ()
     filter_firewall: tuple[str, ...] = ()
@@ -113,14 +114,15 @@ def render(port: ServicePort, endpoints: Categories, settings: RuleSettings, *, 
             filter_external.append(to(address, port.port, external_note, external_verdict))
 
     # Node ports; they are not subject to source ranges.
-    nodeports: list[str] = []
+    nodeports: list[Portal] = []
     if port.node_port:
+        key = f"{protocol}/{port.node_port}"
         if exist:
             head = f"-p {protocol} {comment(name, settings)}-m {protocol} --dport {port.node_port} "
             if settings.nfacct and settings.localhost_nodeports and settings.family == "IPv4":
                 accounting = f"-m nfacct --nfacct-name  {LOCALHOST_COUNTER} "
-                nodeports.append(f"-d 127.0.0.0/8 {head}{accounting}-j {names.external}")
-            nodeports.append(f"{head}-j {names.external}")
+                nodeports.append(Portal(key, f"-d 127.0.0.0/8 {head}{accounting}-j {names.external}"))
+            nodeports.append(Portal(key, f"{head}-j {names.external}"))
         if not has_external:
             filter_external.append(to_local(port.node_port, external_note, external_verdict))
     filter_nodeports: tuple[str, ...] = ()

@@ -324,7 +324,7 @@ class Metrics:
             "config_reload_failures_total", "New configurations that were refused; the old one stays in force."
         )
         self.service_dispatch_tree = make.gauge(
-            "service_dispatch_tree", "1 if KUBE-SERVICES is a tree of address prefixes, 0 if it is flat.", "ip_family"
+            "service_dispatch_tree", "1 if KUBE-SERVICES and KUBE-NODEPORTS are trees, 0 if they are flat.", "ip_family"
         )
         self.xt_recent_list_size = make.gauge(
             "xt_recent_list_size",

@@ -1,8 +1,12 @@
 """The desired ruleset of one IP family, kept up to date service by service.
 
 Model: chain texts by table, plus for every service port what it contributed: its own chains, its portals (lines of
-KUBE-SERVICES in nat) and its lines in the other shared chains. An update renders the named services only and
-exchanges their contributions; a shared chain is joined anew only when a contribution to it changed.
+KUBE-SERVICES and KUBE-NODEPORTS in nat) and its lines in the other shared chains. An update renders the named services
+only and exchanges their contributions; a shared chain is joined anew only when a contribution to it changed.
+
+The ruleset depends on the objects and settings alone, not on what they were before. There is one exception: with
+dispatch ``auto`` and a number of portals at which both forms are allowed, the form stays as it was, or as it stands
+in the kernel when the process starts.
 
 Pure: it reads a ClusterState and writes texts, never the kernel. The engine owns one of these for as long as its
 settings stand; when settings change (mark bit, cluster CIDR, zone) all is rendered into a new one, and the difference
@@ -21,7 +25,7 @@ from pykubeproxy.model.service import Problem, ServiceKey, ServicePort, ServiceP
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.model.topology import categorize, is_local
 from pykubeproxy.rules.base import ensured_rules, nodeport_jumps, static_chains
-from pykubeproxy.rules.dispatch import Dispatch, FlatDispatch, Rank, TreeDispatch
+from pykubeproxy.rules.dispatch import AddressSpace, Dispatch, FlatDispatch, PortSpace, Rank, TreeDispatch
 from pykubeproxy.rules.names import (
     EXTERNAL_SERVICES,
     FILTER,
@@ -38,7 +42,7 @@ from pykubeproxy.rules.settings import LARGE_CLUSTER_ENDPOINTS, RuleSettings
 from pykubeproxy.sync.findings import Findings
 
 TREE_PORTALS = 250
-"""Portals from which ``auto`` makes KUBE-SERVICES a tree; below half of it, flat again.
+"""Portals from which ``auto`` makes trees of KUBE-SERVICES and KUBE-NODEPORTS; below half of it, flat again.
 
 There a new service takes half the time with the tree on nft (9 ms for 17 ms) and a new connection to the last service
 3 µs less; below, the difference is not worth another layout than kube-proxy's (docs/benchmarks.md)."""
@@ -47,7 +51,6 @@ Chain = tuple[str, str]
 """(table, chain name)"""
 
 _SHARED: tuple[Chain, ...] = (
-    (NAT, NODEPORTS),
     (FILTER, SERVICES),
     (FILTER, EXTERNAL_SERVICES),
     (FILTER, PROXY_FIREWALL),
@@ -65,6 +68,7 @@ class _Contribution(msgspec.Struct, gc=False):
     rank: Rank
     chains: tuple[str, ...]
     portals: tuple[Portal, ...]
+    nodeports: tuple[Portal, ...]
     endpoints: int
     lacks_internal: bool
     lacks_external: bool
@@ -73,7 +77,8 @@ class _Contribution(msgspec.Struct, gc=False):
 class Desired:
     """The wanted rules. See the module's docstring."""
 
-    def __init__(self, settings: RuleSettings, *, dispatch: str = "auto") -> None:
+    def __init__(self, settings: RuleSettings, *, dispatch: str = "auto", stands_as_tree: bool = False) -> None:
+        """Make the rules of no services. ``stands_as_tree``: the form in the kernel, where auto lets both be."""
         self.settings = settings
         self.ruleset = Ruleset(ensured=ensured_rules(settings), shared_chains=((FILTER, FIREWALL),))
         self.owner: dict[str, ServicePortName] = {}
@@ -81,8 +86,9 @@ class Desired:
         self.is_large = False
         """More than 1,000 endpoints: per-endpoint rules carry no comments."""
         self._mode = dispatch
-        self._dispatch: Dispatch = TreeDispatch(settings.family) if dispatch == "tree" else FlatDispatch()
-        self._dispatch.set_tail(nodeport_jumps(settings))
+        self._services, self._nodeports = self._make_dispatch(
+            as_trees=dispatch == "tree" or (dispatch == "auto" and stands_as_tree)
+        )
         self._contributions: dict[ServicePortName, _Contribution] = {}
         self._ports_of: dict[ServiceKey, tuple[ServicePortName, ...]] = {}
         self.health_checks: dict[ServiceKey, tuple[int, int]] = {}
@@ -102,12 +108,12 @@ class Desired:
                 self._put(table, chain, text)
         for table, chain in _SHARED:
             self._put(table, chain, "")
-        self._settle()
+        self._put_changes()
 
     @property
     def uses_tree(self) -> bool:
         """Whether KUBE-SERVICES in nat is a tree now."""
-        return isinstance(self._dispatch, TreeDispatch)
+        return isinstance(self._services, TreeDispatch)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -144,6 +150,13 @@ class Desired:
             self._put_service(key, () if key in without else ports, endpoints)
         self._settle()
 
+    def take_form(self, *, stands_as_tree: bool) -> None:
+        """Keep to the form that stands in the kernel, where auto lets both be."""
+        is_free = self._mode == "auto" and TREE_PORTALS // 2 <= self._portals < TREE_PORTALS
+        if is_free and stands_as_tree != self.uses_tree:
+            self._turn()
+            self._put_changes()
+
     def take_changed(self) -> list[Chain]:
         """Return the chains whose text is new or which are gone since the last call."""
         changed = list(self._changed)
@@ -163,7 +176,7 @@ class Desired:
         found: dict[str, list[str]] = {table: [] for table in TABLES}
         for name in self._ports_of.get(key, ()):
             contribution = self._contributions[name]
-            found[NAT] += [portal.rule for portal in contribution.portals]
+            found[NAT] += [portal.rule for portal in (*contribution.portals, *contribution.nodeports)]
             for (table, _), lines in zip(_SHARED, self._lines, strict=True):
                 found[table] += lines.get(contribution.rank, ())
         return found
@@ -203,6 +216,7 @@ class Desired:
                 Rank(port.created, port.id),
                 tuple(rules.chains),
                 rules.portals,
+                rules.nodeports,
                 len(own),
                 rules.lacks_internal_endpoints,
                 rules.lacks_external_endpoints,
@@ -230,7 +244,7 @@ class Desired:
         """Return the first match that these rules need and the kernel lacks, or ""."""
         if not self.settings.missing:
             return ""
-        lines = [*rules.chains.values(), *(portal.rule for portal in rules.portals), *rules.nodeports]
+        lines = [*rules.chains.values(), *(portal.rule for portal in (*rules.portals, *rules.nodeports))]
         lines += [*rules.filter_services, *rules.filter_external, *rules.filter_firewall, *rules.filter_nodeports]
         needed = {match for line in lines for match in _MATCH.findall(f" {_QUOTED.sub('', line)}")}
         return min(needed & self.settings.missing, default="")
@@ -250,7 +264,8 @@ class Desired:
         if old is not None and (new is None or new.rank != old.rank):
             self._portals -= len(old.portals)
             self._endpoints -= old.endpoints
-            self._dispatch.update(old.rank, old.portals, ())
+            self._services.update(old.rank, old.portals, ())
+            self._nodeports.update(old.rank, old.nodeports, ())
             self._findings.put(old.rank, None)
             self._share(old.rank, None)
             old = None
@@ -259,19 +274,14 @@ class Desired:
         self._contributions[name] = new
         self._portals += len(new.portals) - (len(old.portals) if old is not None else 0)
         self._endpoints += new.endpoints - (old.endpoints if old is not None else 0)
-        self._dispatch.update(new.rank, old.portals if old is not None else (), new.portals)
+        self._services.update(new.rank, old.portals if old is not None else (), new.portals)
+        self._nodeports.update(new.rank, old.nodeports if old is not None else (), new.nodeports)
         self._share(new.rank, rules)
 
     def _share(self, rank: Rank, rules: PortRules | None) -> None:
         shared: tuple[tuple[str, ...], ...] = ((),) * len(_SHARED)
         if rules is not None:
-            shared = (
-                rules.nodeports,
-                rules.filter_services,
-                rules.filter_external,
-                rules.filter_firewall,
-                rules.filter_nodeports,
-            )
+            shared = (rules.filter_services, rules.filter_external, rules.filter_firewall, rules.filter_nodeports)
         for index, lines in enumerate(shared):
             known = self._lines[index]
             if known.get(rank, ()) == lines:
@@ -292,24 +302,36 @@ class Desired:
             self._portals < TREE_PORTALS // 2 if self.uses_tree else self._portals >= TREE_PORTALS
         ):
             self._turn()
-        for chain, text in self._dispatch.take_changes().items():
+        self._put_changes()
+
+    def _put_changes(self) -> None:
+        for chain, text in (self._services.take_changes() | self._nodeports.take_changes()).items():
             if text is None:
                 self._drop(NAT, chain)
             else:
                 self._put(NAT, chain, text)
 
-    def _turn(self) -> None:
-        """Exchange the tree for the flat form or the other way round."""
-        if isinstance(self._dispatch, TreeDispatch):
-            for chain in self._dispatch.chains():
-                if chain != SERVICES:
-                    self._drop(NAT, chain)
-            self._dispatch = FlatDispatch()
+    def _make_dispatch(self, *, as_trees: bool) -> tuple[Dispatch, Dispatch]:
+        """Return empty KUBE-SERVICES and KUBE-NODEPORTS."""
+        services: Dispatch
+        nodeports: Dispatch
+        if as_trees:
+            services, nodeports = TreeDispatch(AddressSpace(self.settings.family)), TreeDispatch(PortSpace())
         else:
-            self._dispatch = TreeDispatch(self.settings.family)
-        self._dispatch.set_tail(nodeport_jumps(self.settings))
+            services, nodeports = FlatDispatch(SERVICES), FlatDispatch(NODEPORTS)
+        services.set_tail(nodeport_jumps(self.settings))
+        return services, nodeports
+
+    def _turn(self) -> None:
+        """Exchange the trees for the flat form or the other way round."""
+        for dispatch in (self._services, self._nodeports):
+            if isinstance(dispatch, TreeDispatch):
+                for chain in dispatch.chains()[1:]:
+                    self._drop(NAT, chain)
+        self._services, self._nodeports = self._make_dispatch(as_trees=not self.uses_tree)
         for contribution in self._contributions.values():
-            self._dispatch.update(contribution.rank, (), contribution.portals)
+            self._services.update(contribution.rank, (), contribution.portals)
+            self._nodeports.update(contribution.rank, (), contribution.nodeports)
 
     def _put(self, table: str, chain: str, text: str) -> None:
         chains = self.ruleset.chains[table]

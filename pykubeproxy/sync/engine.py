@@ -43,6 +43,7 @@ from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.read import Reader, Reading
 from pykubeproxy.netfilter.restore import around, restore
 from pykubeproxy.netfilter.suspects import EVERYTHING, NOTHING, Look, suspects
+from pykubeproxy.rules.dispatch import leads_to_tree
 from pykubeproxy.rules.names import NAT, TABLES
 from pykubeproxy.rules.ruleset import Ensured, Ruleset, same_chain
 from pykubeproxy.rules.settings import RuleSettings
@@ -253,7 +254,9 @@ class Engine:
             with self._lock:
                 settings, dispatch, wanted = self._settings, self._dispatch, self._wanted
                 if wanted is None:
-                    wanted = self._wanted = Desired(settings, dispatch=dispatch)
+                    stood = self._standing
+                    is_tree = stood is not None and leads_to_tree(stood.chains[NAT])
+                    wanted = self._wanted = Desired(settings, dispatch=dispatch, stands_as_tree=bool(is_tree))
                     is_new = True
                 else:
                     is_new = False
@@ -327,7 +330,12 @@ class Engine:
     def _read(self, wanted: Desired) -> Ruleset:
         """Read all that stands."""
         self._suspected |= self._look()  # what came before this reading is no news afterwards
-        standing = self._recognised(self.reader.read(), wanted, TABLES)
+        reading = self.reader.read()
+        is_tree = leads_to_tree(reading.ruleset.chains[NAT])
+        if is_tree is not None:
+            with self.state.lock:
+                wanted.take_form(stands_as_tree=is_tree)
+        standing = self._recognised(reading, wanted, TABLES)
         self._suspected, self._read_at = NOTHING, self._clock()
         self._standing = standing
         return standing

@@ -19,7 +19,7 @@ from pykubeproxy.model.addresses import Family
 from pykubeproxy.model.service import ServicePort
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.node.conntrack import NOTHING, DesiredUdp, Programmed, Result, reconcile
-from pykubeproxy.rules.names import DISPATCH_PREFIX, NAT, NODEPORTS, SERVICES
+from pykubeproxy.rules.names import DISPATCH_PREFIX, NAT, NODEPORTS, PORT_DISPATCH_PREFIX, SERVICES
 from pykubeproxy.rules.ruleset import Ruleset
 from pykubeproxy.rules.settings import RuleSettings
 from pykubeproxy.serving.metrics import Metrics
@@ -61,7 +61,7 @@ def _nodeport_addresses(settings: RuleSettings, local: frozenset[str]) -> frozen
 
 
 _PORTAL = re.compile(r"^-A \S+ -d ([0-9a-f:.]+)/(?:32|128) -p udp .*--dport (\d+) ", re.MULTILINE)
-_NODE_PORT = re.compile(r"^-A KUBE-NODEPORTS -p udp .*--dport (\d+) ", re.MULTILINE)
+_NODE_PORT = re.compile(r"^-A \S+ -p udp .*--dport (\d+) ", re.MULTILINE)
 
 
 def found_udp(standing: Ruleset) -> Programmed:
@@ -71,7 +71,7 @@ def found_udp(standing: Ruleset) -> Programmed:
     for chain, text in standing.chains[NAT].items():
         if chain == SERVICES or chain.startswith(DISPATCH_PREFIX):
             services.update({(address, int(port)): None for address, port in _PORTAL.findall(text)})
-        elif chain == NODEPORTS:
+        elif chain == NODEPORTS or chain.startswith(PORT_DISPATCH_PREFIX):
             node_ports.update({int(port): None for port in _NODE_PORT.findall(text)})
     return Programmed(services, node_ports)
 

@@ -4,11 +4,14 @@ A plan is plain data: it is printed (``--dry-run``), tested and applied as the s
 
 * *Stage*: chains that nothing refers to yet, and chains of a service port that change; those of one service port in
   one commit.
-* *Switch*: the shared chains of nat (KUBE-SERVICES and its tree, KUBE-NODEPORTS, base chains) and the jumps.
+* *Switch*: the shared chains of nat (KUBE-SERVICES and KUBE-NODEPORTS with their trees, base chains) and the jumps.
 * *Sweep*: chains that nothing refers to any more.
 * filter before nat for what takes a service away (REJECT, DROP appears), filter after nat for what makes it reachable
   (REJECT goes). So the filter chains are written twice where both happen: first with the old and the new lines, at
   the end with the new ones.
+* What a service port's chain masquerades goes by the address and port that its packets were sent to. Where those
+  change, the chain is written twice as well: first with the old and the new of these rules, behind the switch with the
+  new ones.
 * A small plan is one input: filter, nat, filter. A large one is cut into batches by service, because
   iptables-nft-restore takes time quadratic in the lines of one commit. Nor should a commit be too small: each makes the
   kernel walk everything that the base chains lead to (75 ms at 5,000 services), and each input starts a program. New
@@ -21,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pykubeproxy.rules.names import DISPATCH_PREFIX, FILTER, MANGLE, MARK_MASQ, NAT, UNORDERED, callers_first
+from pykubeproxy.rules.names import DISPATCH_PREFIXES, FILTER, MANGLE, MARK_MASQ, NAT, UNORDERED, callers_first
 from pykubeproxy.rules.ruleset import Ensured
 
 Stage = Literal["prepare", "stage", "switch", "finish", "sweep", "all"]
@@ -170,7 +173,7 @@ def make_plan(difference: Difference, owner: Callable[[str], object | None], *, 
     whole = Section(NAT, chains + tuple(shared), (), ensured, removed, delete)
     if batch is None or whole.rules + before.rules + after.rules <= batch:
         return Plan(_steps([("all", [mangle, before, whole, after])]))
-    tree = sorted((item for item in shared if item[0].startswith(DISPATCH_PREFIX)), key=_depth, reverse=True)
+    tree = sorted((item for item in shared if item[0].startswith(DISPATCH_PREFIXES)), key=_callees_first)
     new_tree = [item for item in tree if write[item[0]][0] is None]
     old_tree = [item for item in tree if write[item[0]][0] is not None]
     # What the service chains jump to must stand before them.
@@ -178,8 +181,13 @@ def make_plan(difference: Difference, owner: Callable[[str], object | None], *, 
     known = {chain for chain, _ in (*tree, *base)}
     rest = tuple(item for item in shared if item[0] not in known)
 
+    twice = _masquerading_both(shared, write)
     fresh = [group for group in own.values() if all(write[chain][0] is None for chain, _ in group)]
-    changed = [group for group in own.values() if any(write[chain][0] is not None for chain, _ in group)]
+    changed = [
+        [(chain, twice.get(chain, text)) for chain, text in group]
+        for group in own.values()
+        if any(write[chain][0] is not None for chain, _ in group)
+    ]
     small = min(COMMIT, batch)
     stage = [Section(NAT, commit) for commit in _commits(fresh, small)]
     stage += [Section(NAT, commit) for commit in _commits(changed, batch)]
@@ -187,6 +195,7 @@ def make_plan(difference: Difference, owner: Callable[[str], object | None], *, 
     # A packet meets one chain of each depth, and what a chain leads to stands before it: so they need no common commit.
     switch = [Section(NAT, commit) for commit in _commits([[item] for item in old_tree], batch)]
     switch.append(Section(NAT, rest, ensured=ensured, removed=removed))
+    switch += [Section(NAT, commit) for commit in _commits([[(chain, write[chain][1])] for chain in twice], batch)]
     half = max(1, batch // 2)
     prepare = [mangle, *_cut(before, batch), Section(NAT, base)]
     steps: list[tuple[Stage, list[Section]]] = [("prepare", sections) for sections in _inputs(prepare, batch)]
@@ -200,11 +209,6 @@ def make_plan(difference: Difference, owner: Callable[[str], object | None], *, 
 def _steps(parts: Iterable[tuple[Stage, list[Section]]]) -> tuple[Step, ...]:
     found = ((stage, tuple(section for section in sections if section)) for stage, sections in parts)
     return tuple(Step(stage, sections) for stage, sections in found if sections)
-
-
-def _depth(item: tuple[str, str]) -> int:
-    """Sort key of a chain of the dispatch tree: its prefix length, callees being the longer ones."""
-    return int(item[0].rpartition("-")[2])
 
 
 def _section(difference: Difference, table: str) -> Section:
@@ -241,6 +245,27 @@ def _filter_sections(difference: Difference) -> tuple[Section, Section]:
     whole = _section(difference, FILTER)
     before = Section(FILTER, tuple(first), whole.create, whole.ensured)
     return before, Section(FILTER, tuple(last), removed=whole.removed, delete=whole.delete)
+
+
+def _masquerading_both(shared: Iterable[tuple[str, str]], write: dict[str, tuple[str | None, str]]) -> dict[str, str]:
+    """Return the chains that an address or a port stops leading to, with their old masquerading in front of the new."""
+    old = {rule for chain, _ in shared for rule in _rules(write[chain][0] or "")}
+    going = old.difference(rule for _, text in shared for rule in _rules(text))
+    found = {}
+    for target in dict.fromkeys(rule.rpartition(" ")[2] for rule in sorted(going)):
+        standing, wanted = write.get(target, (None, ""))
+        kept = set(wanted.splitlines())
+        marks = [
+            line for line in (standing or "").splitlines() if line.endswith(f"-j {MARK_MASQ}") and line not in kept
+        ]
+        if marks and standing is not None:
+            found[target] = "".join(f"{line}\n" for line in marks) + wanted
+    return found
+
+
+def _rules(text: str) -> Iterator[str]:
+    """Yield the rules of a chain without its name."""
+    return (line.split(" ", 2)[2] for line in text.splitlines())
 
 
 def _cost(chains: Iterable[tuple[str, str]]) -> int:

@@ -2,8 +2,10 @@
 
 import pytest
 
-from pykubeproxy.rules.dispatch import LEAF_SIZE, LEVELS
-from tests.budgets.world import World, a_service, a_service_key, a_slice, chains
+from pykubeproxy.rules.dispatch import LEAF_SIZE, LEVELS, PORT_LEVELS
+from pykubeproxy.rules.names import DISPATCH_PREFIXES, PORT_DISPATCH_PREFIX
+from tests.budgets.world import World, a_service, a_service_key, a_slice, chains, service_ip
+from tests.support.builders import port, service
 
 SPLIT = LEAF_SIZE + 1
 """A chain that is full becomes one of jumps and at most so many new ones."""
@@ -51,6 +53,38 @@ def test_flat_dispatch_rewrites_one_shared_chain():
 
 def test_no_chain_of_the_tree_is_long():
     world = World(2000)
-    tree = [rules for name, rules in world.kernel.tables["nat"].chains.items() if name.startswith("KUBE-SVC-IP-")]
+    found = world.kernel.tables["nat"].chains
+    tree = [rules for name, rules in found.items() if name.startswith(DISPATCH_PREFIXES)]
     assert tree
     assert max(map(len, tree)) <= 16
+
+
+def a_node_port(number):
+    """A port from all over the usual range."""
+    return 30000 + number * 1103 % 2768
+
+
+def with_node_port(number):
+    return service(f"s{number}", ip=service_ip(number), ports=[port(80, node_port=a_node_port(number))])
+
+
+@pytest.mark.parametrize("count", [20, 150])
+def test_a_node_port_that_comes_or_goes_touches_few_shared_chains(count):
+    news = range(count, count + 30)
+    world = World(count + 30)
+    for number in range(count):
+        world.state.set_service(with_node_port(number))
+    world.engine.sync()
+    for goes in (False, True):
+        touched = []
+        for number in news:
+            world.state.set_service(a_service(number) if goes else with_node_port(number))
+            before = frozenset(world.chains_of(number))
+            world.forget()
+            world.engine.sync()
+            (document,) = world.restores
+            named = shared(world, number, document, before)
+            assert all(chain.startswith((PORT_DISPATCH_PREFIX, "KUBE-NODEPORTS")) for chain in named)
+            touched.append(len(named))
+        assert max(touched) <= 1 + len(PORT_LEVELS) + 8, "a chain that is divided has eight parts at most"
+        assert sorted(touched)[len(touched) // 2] <= 1

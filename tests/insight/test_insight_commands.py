@@ -6,6 +6,7 @@ import pytest
 from insight_demo import ALL, FLAGS, gather, run
 
 from pykubeproxy import commands
+from pykubeproxy.sync.desired import TREE_PORTALS
 
 
 @pytest.fixture
@@ -142,6 +143,32 @@ def test_an_old_dry_run_is_compared_with_new_manifests(demo, tmp_path):
     done = run("diff", str(old), str(demo), manifests=demo)
     assert done.returncode == 1
     assert done.stderr == "pykubeproxy: 10 chains differ: default/orphan:echo, default/orphan:web\n"
+
+
+def test_the_form_of_rules_that_stand_is_no_difference_where_both_are_allowed(tmp_path):
+    manifests = tmp_path / "many"
+    manifests.mkdir()
+    spec = {"type": "NodePort", "ipFamilies": ["IPv4"]}
+    items = []
+    for number in range(TREE_PORTALS * 3 // 4):
+        meta = {"name": f"s{number}", "namespace": "default"}
+        address = f"10.96.0.{number + 1}"
+        ports = [{"port": 80, "nodePort": 30000 + number, "protocol": "TCP"}]
+        items.append({"apiVersion": "v1", "kind": "Service", "metadata": meta,
+                      "spec": spec | {"clusterIP": address, "clusterIPs": [address], "ports": ports}})  # fmt: skip
+        items.append({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": meta | {"labels": {"kubernetes.io/service-name": meta["name"]}}, "addressType": "IPv4",
+            "ports": [{"port": 8080, "protocol": "TCP"}], "endpoints": [{"addresses": ["10.244.0.1"]}],
+        })  # fmt: skip
+    (manifests / "all.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    for form in ("tree", "flat"):
+        rules = tmp_path / form
+        only = ("--ip-family", "ipv4")
+        rules.write_text(run("--dry-run", "--service-dispatch", form, *only, manifests=manifests).stdout)
+        assert ("KUBE-SVC-NP-" in rules.read_text()) == (form == "tree")
+        for sides in ((rules, manifests), (manifests, rules)):
+            assert run("diff", *map(str, sides), *only, manifests=manifests) == (0, "", "")
 
 
 def test_interfaces_that_tell_pods_apart_are_assumed_or_given(demo, monkeypatch):

@@ -8,7 +8,8 @@ from insight_builders import KEY, SETTINGS, endpoint, seen, service, slice_of, s
 from pykubeproxy.insight.explain import explain, shares
 from pykubeproxy.insight.explaintext import duration
 from pykubeproxy.model.service import ServicePortName
-from pykubeproxy.rules.names import PortChains
+from pykubeproxy.rules.dispatch import AddressSpace, PortSpace
+from pykubeproxy.rules.names import DISPATCH_PREFIXES, PortChains
 from pykubeproxy.watch import objects as api
 
 CHAINS = PortChains(ServicePortName("default", "web", "", "TCP"))
@@ -243,6 +244,25 @@ def test_a_missing_portal_and_one_too_many_are_named():
         "nat KUBE-NODEPORTS lacks",
         "filter KUBE-SERVICES has too many",
     ]
+
+
+def test_what_the_trees_lead_to_is_found_with_its_counters_and_is_no_difference(monkeypatch):
+    for space in (AddressSpace, PortSpace):
+        monkeypatch.setattr(space, "leaf_size", 1)
+    shown = seen(
+        service(kind="NodePort", ports=[api.ServicePortSpec(port=80, node_port=30080)]),
+        service(
+            "other", kind="NodePort", cluster_ip="10.97.0.1", ports=[api.ServicePortSpec(port=80, node_port=32000)]
+        ),
+        slice_of(endpoint("10.244.0.1")),
+        slice_of(endpoint("10.244.0.2"), name="other"),
+        dispatch="tree",
+    )
+    chains = [chain for chain in shown.wanted.ruleset.chains["nat"] if chain.startswith(DISPATCH_PREFIXES)]
+    assert {chain[:12] for chain in chains} == set(DISPATCH_PREFIXES)
+    one = explain(shown, KEY, standing=standing(shown, packets=3))
+    assert one.kernel == "agrees"
+    assert [address.connections for address in one.ports[0].addresses] == [3, 3]
 
 
 def test_a_missing_jump_is_told_for_the_whole():

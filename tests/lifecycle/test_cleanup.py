@@ -93,14 +93,17 @@ def test_looking_creates_no_legacy_tables():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_dispatch_tree_goes_too(backend):
-    tree = "".join(
-        f":{chain} - [0:0]\n" for chain in ("KUBE-SVC-IP-0A600000-21", "KUBE-SVC-IP-0A600000-24", "KUBE-SERVICES")
-    )
+def test_the_dispatch_trees_go_too(backend):
+    chains = ("KUBE-SVC-IP-0A600000-21", "KUBE-SVC-IP-0A600000-24", "KUBE-SERVICES", "KUBE-NODEPORTS")
+    chains += ("KUBE-SVC-NP-TCP-28672-32767", "KUBE-SVC-NP-TCP-29696-30207")
+    tree = "".join(f":{chain} - [0:0]\n" for chain in chains)
     document = (
         f"*nat\n{tree}"
         "-A KUBE-SERVICES -d 10.96.0.0/21 -j KUBE-SVC-IP-0A600000-21\n"
         "-A KUBE-SVC-IP-0A600000-21 -d 10.96.0.0/24 -j KUBE-SVC-IP-0A600000-24\n"
+        "-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\n"
+        "-A KUBE-NODEPORTS -p tcp -m tcp --dport 28672:32767 -j KUBE-SVC-NP-TCP-28672-32767\n"
+        "-A KUBE-SVC-NP-TCP-28672-32767 -p tcp -m tcp --dport 29696:30207 -j KUBE-SVC-NP-TCP-29696-30207\n"
         "-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n"
     )
     with bare() as it:

@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from e2e.netlab import Lab, Proxy, wait_for
+from pykubeproxy.rules.dispatch import PORT_LEAF_SIZE
+from pykubeproxy.rules.names import DISPATCH_PREFIXES
 from tests.lifecycle.bare import BACKENDS
 from tests.support.node import ROOT
 
@@ -49,7 +51,10 @@ def endpoints(name):
 def write(folder, names):
     """Put the web service and others into a folder, each file in one step."""
     objects = {"web": [service("web", WEB, nodePort=PORT), endpoints("web")]}
-    objects |= {name: [service(name, f"10.96.1.{number + 1}"), endpoints(name)] for number, name in enumerate(names)}
+    objects |= {
+        name: [service(name, f"10.96.1.{number + 1}", nodePort=PORT + number + 1), endpoints(name)]
+        for number, name in enumerate(names)
+    }
     for path in folder.glob("*.yaml"):
         if path.stem not in objects:
             path.unlink()
@@ -85,7 +90,7 @@ def test_no_connection_notices_and_nothing_of_the_tree_stays(backend):
         curl = lab.add_pod("curl", "10.244.2.50", http=[])
         folder = lab.claim.folder / "manifests"
         folder.mkdir()
-        others = [f"other-{number}" for number in range(30)]
+        others = [f"other-{number}" for number in range(2 + PORT_LEAF_SIZE + 10)]
         write(folder, others)
         proxy = Proxy(lab, folder, extra=["--service-dispatch", "tree", "--iptables-min-sync-period", "10ms"])
         proxy.start()
@@ -105,11 +110,12 @@ def test_no_connection_notices_and_nothing_of_the_tree_stays(backend):
             wait_for(lambda: all(soak.so_far().started >= goals[name] for name, soak in soaks.items()), "traffic")
 
         for _ in range(2):
-            assert [chain for chain in chains() if chain.startswith("KUBE-SVC-IP-")], "the tree is on"
+            for prefix in DISPATCH_PREFIXES:
+                assert [chain for chain in chains() if chain.startswith(prefix)], "the tree is on"
             more()
             proxy.stop()
             kube_proxy_syncs(lab, folder)
-            assert not [chain for chain in chains() if chain.startswith("KUBE-SVC-IP-")]
+            assert not [chain for chain in chains() if chain.startswith(DISPATCH_PREFIXES)]
             more()
             for names in (others[5:], [*others[5:], "new-1", "new-2"]):
                 write(folder, names)

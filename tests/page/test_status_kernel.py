@@ -20,7 +20,9 @@ OBJECTS = [
     service("other", ip="10.96.0.11"),
     endpoint_slice("other", ["10.244.1.3"]),
 ]
-MANY = [service(f"s-{n}", ip=f"10.96.{n // 200}.{n % 200 + 20}") for n in range(400)]
+MANY = [
+    service(f"s-{n}", ip=f"10.96.{n // 200}.{n % 200 + 20}", ports=[port(80, node_port=30000 + n)]) for n in range(400)
+]
 MANY += [endpoint_slice(f"s-{n}", ["10.244.1.9"]) for n in range(400)]
 
 
@@ -108,12 +110,13 @@ def test_counters_are_shown(it):
     assert {one["target"]: one["connections"] for one in endpoints} == {"10.244.1.1:8080": 0, "10.244.1.2:8080": 42}
 
 
-def test_a_jump_of_the_tree_that_is_missing_is_named(backend):
+@pytest.mark.parametrize(("note", "mark"), [("s-7 cluster IP", "IP-"), ("s-7", "NP-")])
+def test_a_jump_of_a_tree_that_is_missing_is_named(backend, note, mark):
     with real_kernel(backend) as kernel:
         it = Programmed(kernel, MANY, "tree")
         assert it.ask("s-7") == (True, [])
         nat = it.wanted.ruleset.chains["nat"]
-        leaf = next(name for name, text in nat.items() if '"default/s-7 cluster IP"' in text and "IP-" in name)
+        leaf = next(name for name, text in nat.items() if f'"default/{note}"' in text and mark in name)
         jump = next(line for text in nat.values() for line in text.splitlines() if line.endswith(f" -j {leaf}"))
         kernel.edit(f"*nat\n-D {jump.removeprefix('-A ')}\nCOMMIT\n")
         programmed, differences = it.ask("s-7")

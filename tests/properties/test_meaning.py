@@ -1,4 +1,4 @@
-"""What becomes of a packet is what the objects say, and the tree of prefixes makes no difference to it."""
+"""What becomes of a packet is what the objects say, and the trees make no difference to it."""
 
 from fractions import Fraction
 
@@ -9,17 +9,10 @@ from hypothesis import strategies as st
 from pykubeproxy.dryrun import desired
 from pykubeproxy.insight.meaning import expected
 from pykubeproxy.insight.tracer import Tracer
-from pykubeproxy.rules.dispatch import TreeDispatch
-from pykubeproxy.sync import desired as module
 from tests.support.clusters import clusters, settings
 from tests.support.packets import packets
 
 FAMILIES = pytest.mark.parametrize("family", ["IPv4", "IPv6"])
-
-
-def deep_tree(family):
-    """A tree that splits as early as it can: small clusters then have all of its levels."""
-    return TreeDispatch(family, leaf_size=1)
 
 
 @FAMILIES
@@ -36,12 +29,9 @@ def test_rules_do_what_the_objects_mean(family, data):
 
 @FAMILIES
 @given(data=st.data())
-def test_the_tree_leads_every_packet_to_the_same_ends(family, data):
+def test_the_trees_lead_every_packet_to_the_same_ends(family, data):
     objects, at = data.draw(clusters()), data.draw(settings(family))
     flat = Tracer.from_ruleset(desired(family, objects, at, dispatch="flat").ruleset)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "TreeDispatch", deep_tree)
-        patch.setattr(module.Desired, "uses_tree", property(lambda _: True))
-        tree = Tracer.from_ruleset(desired(family, objects, at, dispatch="tree").ruleset)
+    tree = Tracer.from_ruleset(desired(family, objects, at, dispatch="tree").ruleset)
     for packet in data.draw(st.lists(packets(family, objects), min_size=1, max_size=8)):
         assert tree.trace(packet).ends() == flat.trace(packet).ends()

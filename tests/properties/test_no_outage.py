@@ -42,8 +42,8 @@ def test_every_moment_is_before_or_after(family, batch, data):
     after = before
     for event in data.draw(st.lists(events(), min_size=1, max_size=4)):
         after = happen(event, after, Deaf())
-    dispatch = data.draw(st.sampled_from(("flat", "tree")))
-    old, new = (desired(family, world.objects, at, dispatch=dispatch) for world in (before, after))
+    forms = st.sampled_from(("flat", "tree"))
+    old, new = (desired(family, world.objects, at, dispatch=data.draw(forms)) for world in (before, after))
     kernel = FakeKernel()
     for step in make_plan(
         difference(standing(parse(kernel.save())), old.ruleset, None), old.owner.get, batch=None

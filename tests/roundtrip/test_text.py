@@ -21,6 +21,8 @@ from pykubeproxy.model.addresses import FAMILIES, parse_ip, parse_network
 from pykubeproxy.netfilter.read import parse, standing
 from pykubeproxy.node import nfacct
 from pykubeproxy.node.addresses import LocalAddress
+from pykubeproxy.rules.dispatch import PortSpace
+from pykubeproxy.rules.names import PORT_DISPATCH_PREFIX
 from pykubeproxy.rules.ruleset import Ruleset
 from pykubeproxy.rules.service import probability
 from pykubeproxy.rules.settings import LocalDetector
@@ -29,7 +31,7 @@ from pykubeproxy.sync.diff import difference
 from pykubeproxy.sync.plan import make_plan
 from pykubeproxy.watch.manifests import load
 from tests.oracle.cases_of import BACKENDS, all_cases
-from tests.support.builders import desired, endpoint_slice, port, service, settings
+from tests.support.builders import desired, endpoint_slice, port, service, settings, slice_port
 from tests.support.clusters import clusters
 from tests.support.clusters import settings as any_settings
 from tests.support.kernel import RealKernel, real_kernel
@@ -175,6 +177,26 @@ def test_every_form_of_address(kernels, kind, family):
     assert len(wanted.owner) >= 3 * len(addresses)
     assert misprints(kernels[kind, family], wanted) == []
     assert misprints(kernels[kind, family], desired(*objects, at=settings(family), dispatch="tree")) == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_every_form_of_port_range(kernels, kind, family, monkeypatch):
+    """The first and the last range there can be among them, for each protocol."""
+    monkeypatch.setattr(PortSpace, "leaf_size", 1)
+    numbers = (1, 63, 64, 511, 4095, 4096, 30000, 30001, 32767, 65472, 65535)
+    ports = [
+        port(number, f"{protocol.lower()}-{number}", protocol, node_port=number)
+        for protocol in ("TCP", "UDP", "SCTP")
+        for number in numbers
+    ]
+    address = "10.96.0.1" if family == "IPv4" else "fd00:96::1"
+    there = [slice_port(one["port"], one["name"], one["protocol"]) for one in ports]
+    endpoints = ["10.244.0.1"] if family == "IPv4" else ["fd00:10:244::1"]
+    objects = service(ip=address, ports=ports), endpoint_slice(endpoints=endpoints, family=family, ports=there)
+    wanted = desired(*objects, at=settings(family), dispatch="tree")
+    assert len([chain for chain in wanted.ruleset.chains["nat"] if chain.startswith(PORT_DISPATCH_PREFIX)]) > 40
+    assert misprints(kernels[kind, family], wanted) == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)

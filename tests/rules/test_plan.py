@@ -4,34 +4,38 @@ import re
 
 import pytest
 
+from pykubeproxy.insight.packet import Packet
+from pykubeproxy.insight.tracer import Tracer
+from pykubeproxy.netfilter.read import parse, standing
 from pykubeproxy.rules.names import FILTER, NAT, TABLES, callers_first
 from pykubeproxy.rules.ruleset import Ensured, Ruleset
 from pykubeproxy.sync.diff import difference
 from pykubeproxy.sync.plan import Difference, Plan, Section, make_plan
-from tests.support.builders import desired, endpoint_slice, port, service
+from tests.support.builders import desired, endpoint_slice, port, service, settings
 from tests.support.fake_kernel import FakeKernel, target_of
 
 
+def cluster_objects(number, endpoints):
+    there = [f"10.244.{number}.{k}" for k in range(endpoints)]
+    return [
+        service(f"s{number}", ip=f"10.96.0.{number + 1}", ports=[port(80, "a"), port(81, "b")]),
+        endpoint_slice(f"s{number}", there, ports=[{"name": n, "port": 8080, "protocol": "TCP"} for n in "ab"]),
+    ]
+
+
 def cluster(count, endpoints=3):
-    objects = []
-    for number in range(count):
-        objects.append(service(f"s{number}", ip=f"10.96.0.{number + 1}", ports=[port(80, "a"), port(81, "b")]))
-        there = [f"10.244.{number}.{k}" for k in range(endpoints)]
-        objects.append(
-            endpoint_slice(f"s{number}", there, ports=[{"name": n, "port": 8080, "protocol": "TCP"} for n in "ab"])
-        )
-    return desired(*objects)
+    return desired(*(one for number in range(count) for one in cluster_objects(number, endpoints)))
 
 
 def way(old, new, *, batch=None):
-    standing = (
+    stood = (
         Ruleset(
             {table: dict(old.ruleset.chains[table]) for table in TABLES}, old.ruleset.ensured, old.ruleset.shared_chains
         )
         if old is not None
         else Ruleset()
     )
-    return make_plan(difference(standing, new.ruleset, None), new.owner.get, batch=batch)
+    return make_plan(difference(stood, new.ruleset, None), new.owner.get, batch=batch)
 
 
 def tables(plan):
@@ -118,6 +122,49 @@ def test_a_kernel_takes_every_step_and_ends_where_it_should(old, new, batch):
         assert found == wanted.chains[table]
 
 
+CLIENT = "192.0.2.1"
+
+
+@pytest.mark.parametrize("batch", [None, 1, 8])
+@pytest.mark.parametrize("dispatch", ["flat", "tree"])
+@pytest.mark.parametrize(
+    "change",
+    [{"ports": [port(81)]}, {"ip": "10.96.0.99"}, {"internalTrafficPolicy": "Local", "externalIPs": ["203.0.113.1"]}],
+)
+def test_who_is_masqueraded_is_while_the_address_or_the_port_changes(change, dispatch, batch):
+    there = endpoint_slice("web", ["10.244.0.1", "10.244.0.2"])
+    stays = [service("other", ip="10.96.0.77"), endpoint_slice("other", ["10.244.0.9"])]
+    before = service(externalIPs=change.get("externalIPs", []))
+    old, new = (desired(one, there, *stays, dispatch=dispatch) for one in (before, service(**change)))
+    kernel = FakeKernel()
+    for step in way(None, old).steps:
+        kernel.edit(step.text())
+    asked = [
+        Packet(source=CLIENT, destination=address, port=number)
+        for address in ("10.96.0.10", "10.96.0.99", "10.96.0.77")
+        for number in (80, 81)
+    ]
+    first, last = Tracer.from_ruleset(old.ruleset), Tracer.from_ruleset(new.ruleset)
+    for step in (plan := way(old, new, batch=batch)).steps:
+        for section in step.sections:
+            kernel.edit(section.text())
+            now = Tracer.from_save(kernel.save())
+            for packet in asked:
+                assert set(now.trace(packet).ends()) <= {*first.trace(packet).ends(), *last.trace(packet).ends()}
+    assert not difference(standing(parse(kernel.save())), new.ruleset, None)
+    assert all(chain not in new.owner or new.owner[chain].name == "web" for step in plan.steps
+               for section in step.sections for chain, _ in section.chains)  # fmt: skip
+
+
+def test_no_chain_is_written_twice_where_no_address_goes():
+    old = cluster(9)
+    at = settings(local_detector=None)
+    new = desired(*(one for number in range(9) for one in cluster_objects(number, 3)), at=at)
+    written = [chain for step in way(old, new, batch=10).steps for part in step.sections for chain, _ in part.chains]
+    assert written
+    assert len(written) == len(set(written))
+
+
 def test_callers_are_deleted_before_callees():
     names = [
         "KUBE-SEP-A",
@@ -128,6 +175,10 @@ def test_callers_are_deleted_before_callees():
         "KUBE-SVC-IP-0A600000-16",
         "KUBE-SVC-IP-0A600000-20",
         "KUBE-SVC-IP-0A600010-28",
+        "KUBE-SVC-NP-TCP-28672-32767",
+        "KUBE-SVC-NP-TCP-29696-30207",
+        "KUBE-SVC-NP-TCP-30016-30079",
+        "KUBE-NODEPORTS",
         "KUBE-MARK-MASQ",
         "KUBE-SERVICES",
     ]
@@ -137,6 +188,11 @@ def test_callers_are_deleted_before_callees():
         ("KUBE-SVC-IP-0A600000-16", "KUBE-SVC-IP-0A600000-20"),
         ("KUBE-SVC-IP-0A600000-20", "KUBE-SVC-IP-0A600010-28"),
         ("KUBE-SVC-IP-0A600010-28", "KUBE-FW-A"),
+        ("KUBE-SERVICES", "KUBE-NODEPORTS"),
+        ("KUBE-NODEPORTS", "KUBE-SVC-NP-TCP-28672-32767"),
+        ("KUBE-SVC-NP-TCP-28672-32767", "KUBE-SVC-NP-TCP-29696-30207"),
+        ("KUBE-SVC-NP-TCP-29696-30207", "KUBE-SVC-NP-TCP-30016-30079"),
+        ("KUBE-SVC-NP-TCP-30016-30079", "KUBE-EXT-A"),
         ("KUBE-FW-A", "KUBE-EXT-A"),
         ("KUBE-EXT-A", "KUBE-SVL-A"),
         ("KUBE-EXT-A", "KUBE-SVC-A"),
