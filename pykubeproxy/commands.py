@@ -93,6 +93,8 @@ _OUTPUT = click.option(
     "-o", "--output", type=click.Choice(("text", "json", "yaml")), default="text", help="How to print the answer."
 )
 
+_ALL = click.option("--all", "is_whole", is_flag=True, help="Show every endpoint, however many there are.")
+
 
 def register(group: click.Group) -> None:
     """Add the subcommands to the command line."""
@@ -212,10 +214,20 @@ def _print_data(data: Any, output: str) -> None:
     "--to", "target", required=True, metavar="IP:PORT[/PROTOCOL]", help="Where to; also NAMESPACE/SERVICE:PORT."
 )
 @click.option("--live", is_flag=True, help="Walk the rules in the kernel, those of other programs too. Needs root.")
+@_ALL
 @click.option("--in-interface", default="", metavar="NAME", help="The interface that the packet comes in by.")
 @_OUTPUT
 def trace(
-    context: click.Context, /, *, sender: str, target: str, live: bool, in_interface: str, output: str, **flags: Any
+    context: click.Context,
+    /,
+    *,
+    sender: str,
+    target: str,
+    live: bool,
+    is_whole: bool,
+    in_interface: str,
+    output: str,
+    **flags: Any,
 ) -> None:
     """Show the way of one packet: tables, chains and rules in the kernel's order, and where it ends with what chance.
 
@@ -230,7 +242,7 @@ def trace(
     if output != "text":
         _print_data(tracetext.plain(found, one.notes, one.owner), output)
         return
-    _print([*tracetext.tree(found, one.title, one.owner), *_notes(one.notes)])
+    _print([*tracetext.tree(found, one.title, one.owner, is_whole=is_whole), *_notes(one.notes)])
 
 
 def _notes(notes: Sequence[str]) -> list[RenderableType]:
@@ -414,10 +426,19 @@ def _packet(
 @click.option(
     "--live/--no-live", default=None, help="Look at the kernel too.  [default: as root, where our rules stand]"
 )
+@_ALL
 @click.option("--graph", type=click.Choice(("mermaid", "dot")), help="Print a drawing of the chains instead.")
 @_OUTPUT
 def explain(
-    context: click.Context, /, *, name: str, live: bool | None, graph: str | None, output: str, **flags: Any
+    context: click.Context,
+    /,
+    *,
+    name: str,
+    live: bool | None,
+    is_whole: bool,
+    graph: str | None,
+    output: str,
+    **flags: Any,
 ) -> None:
     """Show a Service on this node: addresses, chains, endpoints with their share, and why other endpoints are not used.
 
@@ -444,11 +465,13 @@ def explain(
     if not found:
         raise PykubeproxyError(_not_there(asked, objects, key, port))
     if graph is not None:
-        click.echo(draw(found, graph), nl=False)  # type: ignore[arg-type]
+        click.echo(draw(found, graph, is_whole=is_whole), nl=False)  # type: ignore[arg-type]
     elif output != "text":
         _print_data(msgspec.to_builtins(found), output)
     else:
-        _print([*(explaintext.tree(one) for one in found), *_notes(notes)])
+        if not is_whole and any(map(explaintext.leaves_out, found)):
+            notes.append("--all shows every endpoint")
+        _print([*(explaintext.tree(one, is_whole=is_whole) for one in found), *_notes(notes)])
 
 
 def _standing(asked: _Asked, family: Family, live: bool | None) -> Standing | None:  # noqa: FBT001 - three states of a flag

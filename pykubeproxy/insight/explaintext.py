@@ -1,19 +1,27 @@
-"""An Explanation as a tree that a person reads at 80 columns. Decides nothing."""
+"""An Explanation as a tree that a person reads at 80 columns. Decides nothing.
+
+Of many endpoints the first few are shown, and those that something is the matter with; the others are counted.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from rich.text import Text
 from rich.tree import Tree
 
-from pykubeproxy.insight.explain import Address, Explanation, Port, Share, Spread
+from pykubeproxy.insight.explain import Address, Explanation, Port, Share, Spread, Unused
 from pykubeproxy.insight.tracetext import percent
 from pykubeproxy.model.addresses import with_port
 
+MANY, SHOWN = 20, 10
+"""More endpoints than MANY are too many to read; then so many are shown."""
 
-def tree(explanation: Explanation) -> Tree:
-    """Return the tree of one service."""
+
+def tree(explanation: Explanation, *, is_whole: bool = False) -> Tree:
+    """Return the tree of one service. ``is_whole``: every endpoint is shown."""
     on = f" on {explanation.node}" if explanation.node else ""
     top = Tree(Text.assemble((explanation.service, "bold"), f"{on}, {explanation.family}"))
     if explanation.kernel:
@@ -21,7 +29,7 @@ def tree(explanation: Explanation) -> Tree:
     for line in explanation.differences:
         top.add(Text(line, style="yellow"))
     for port in explanation.ports:
-        _port(top, port)
+        _port(top, port, is_whole=is_whole)
     for line in explanation.problems:
         top.add(Text(line, style="yellow"))
     return top
@@ -31,10 +39,17 @@ def _kernel(state: str, good: str, bad: str) -> Text:
     return Text(good, style="green") if state == "agrees" else Text(bad, style="yellow")
 
 
-def _port(top: Tree, port: Port) -> None:
+def leaves_out(explanation: Explanation) -> bool:
+    """Tell whether there are more endpoints than are shown."""
+    return any(
+        len(found) > MANY for port in explanation.ports for found in (port.unused, *(s.endpoints for s in port.spreads))
+    )
+
+
+def _port(top: Tree, port: Port, *, is_whole: bool) -> None:
     used = {share.target for spread in port.spreads for share in spread.endpoints if share.share}
     name = port.name.partition(":")[2]
-    count = f"{len(used)} of {port.endpoint_count} endpoint{'s' if port.endpoint_count != 1 else ''} used"
+    count = f"{len(used):,} of {port.endpoint_count:,} endpoint{'s' if port.endpoint_count != 1 else ''} used"
     if not port.endpoint_count:
         count = "no endpoints"
     title = f"{port.protocol} {port.port}{f' ({name})' if name else ''}: {count}"
@@ -46,11 +61,17 @@ def _port(top: Tree, port: Port) -> None:
     for address in port.addresses:
         node.add(_address(address))
     for spread in port.spreads:
-        _spread(node, port, spread)
+        _spread(node, port, spread, is_whole=is_whole)
     if port.unused:
-        left = node.add(Text("not used"))
-        for one in port.unused:
-            left.add(Text.assemble(one.target, (f" on {one.node}" if one.node else "", ""), (f": {one.why}", "yellow")))
+        _unused(node.add(Text("not used")), port.unused, is_whole=is_whole)
+
+
+def _unused(left: Tree, endpoints: Sequence[Unused], *, is_whole: bool) -> None:
+    shown = endpoints if is_whole or len(endpoints) <= MANY else endpoints[:SHOWN]
+    for one in shown:
+        left.add(Text.assemble(one.target, f" on {one.node}" if one.node else "", (f": {one.why}", "yellow")))
+    for why, count in Counter(one.why for one in endpoints[len(shown) :]).most_common():
+        left.add(Text.assemble((f"… and {count:,} more: ", "dim"), (why, "yellow")))
 
 
 def _facts(port: Port) -> list[str]:
@@ -91,28 +112,62 @@ def _address(address: Address) -> Text:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _spread(top: Tree, port: Port, spread: Spread) -> None:
+def _spread(top: Tree, port: Port, spread: Spread, *, is_whole: bool) -> None:
     node = top.add(Text.assemble((spread.chain, ""), (f"  policy {spread.policy}", "dim")))
-    for share in spread.endpoints:
-        node.add(_share(port, share))
+    left: list[Share] = []
+    for place, share in enumerate(spread.endpoints):
+        if is_whole or len(spread.endpoints) <= MANY or place < SHOWN or _is_notable(port, share):
+            node.add(_share(port, share))
+        else:
+            left.append(share)
+    if left:
+        node.add(_rest(left))
+
+
+def _is_notable(port: Port, share: Share) -> bool:
+    return share.state != "ready" or not share.in_kernel or _is_full(port, share)
+
+
+def _is_full(port: Port, share: Share) -> bool:
+    return share.clients is not None and port.affinity_limit is not None and share.clients >= port.affinity_limit
+
+
+def _rest(shares: Sequence[Share]) -> Text:
+    here = sum(share.is_on_this_node for share in shares)
+    away = len(shares) - here
+    where = f"{here:,} on this node, {away:,} on others" if here and away else "on this node" if here else "on others"
+    text = Text.assemble((f"… and {len(shares):,} more endpoints ({where}), ", "dim"), (_chances(shares), "cyan"))
+    counted = [share.connections for share in shares if share.connections is not None]
+    if counted:
+        text.append(f", {_count(sum(counted), 'connection')}")
+    return text
+
+
+def _chances(shares: Iterable[Share]) -> str:
+    found = list(dict.fromkeys(_chance(share) for share in sorted(shares, key=lambda share: share.share)))
+    return f"{found[0]} each" if len(found) == 1 else f"{found[0]} to {found[-1]} each"
+
+
+def _chance(share: Share) -> str:
+    return percent(Fraction(share.share).limit_denominator(2**31)) if share.share else "0 %"
 
 
 def _share(port: Port, share: Share) -> Text:
     where = "this node" if share.is_on_this_node else share.node or "node not known"
-    chance = percent(Fraction(share.share).limit_denominator(2**31)) if share.share else "0 %"
-    text = Text.assemble((f"{chance:<6}  ", "cyan"), (share.target, "bold"), f"  {where}")
+    chance = f"{_chance(share):<6}  "
+    text = Text.assemble((chance, "cyan"), (share.target, "bold"), f"  {where}")
     if share.state != "ready":
         text.append(f", {share.state}", style="yellow")
     if not share.in_kernel:
         text.append(", not in the kernel", style="yellow")
     if share.connections is not None:
         text.append(f", {_count(share.connections, 'connection')}")
-    text.append(f"\n        {share.chain}", style="dim")
+    text.append(f"\n{' ' * len(chance)}{share.chain}", style="dim")
     if share.clients is not None and port.affinity_limit is not None:
-        full = share.clients >= port.affinity_limit
-        remembered = f"  {share.clients} of {port.affinity_limit} clients remembered{' (full)' if full else ''}"
-        text.append(remembered, style="yellow" if full else "")
+        is_full = _is_full(port, share)
+        remembered = f"  {share.clients} of {port.affinity_limit} clients remembered{' (full)' if is_full else ''}"
+        text.append(remembered, style="yellow" if is_full else "")
     return text

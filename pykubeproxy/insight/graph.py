@@ -10,6 +10,9 @@ from pykubeproxy.insight.explain import Address, Explanation
 from pykubeproxy.insight.tracetext import percent
 from pykubeproxy.model.addresses import with_port
 
+DRAWN = 12
+"""So many endpoints of a chain are drawn unless all are asked for: Mermaid takes 500 edges, an eye fewer."""
+
 Format = Literal["mermaid", "dot"]
 
 
@@ -45,8 +48,8 @@ class _Drawing:
         self.edges[_Edge(start, end, label)] = None
 
 
-def draw(explanations: Iterable[Explanation], kind: Format) -> str:
-    """Return the text of one drawing."""
+def draw(explanations: Iterable[Explanation], kind: Format, *, is_whole: bool = False) -> str:
+    """Return the text of one drawing. ``is_whole``: every endpoint is drawn."""
     drawing = _Drawing()
     for explanation in explanations:
         for port in explanation.ports:
@@ -54,12 +57,18 @@ def draw(explanations: Iterable[Explanation], kind: Format) -> str:
                 _address(drawing, port.name, port.protocol, address)
             for spread in port.spreads:
                 start = drawing.node(spread.chain, _chain(spread.chain, f"policy {spread.policy}"), "chain")
-                for share in spread.endpoints:
+                drawn = spread.endpoints if is_whole or len(spread.endpoints) <= DRAWN else spread.endpoints[:DRAWN]
+                left = len(spread.endpoints) - len(drawn)
+                for share in drawn:
                     chance = percent(Fraction(share.share).limit_denominator(2**31)) if share.share else "0 %"
                     chain = drawing.node(share.chain, _chain(share.chain), "chain")
                     end = drawing.node(f"-> {share.target}", (share.target, share.node), "endpoint")
                     drawing.edge(start, chain, chance)
                     drawing.edge(chain, end, "DNAT")
+                if left:
+                    rest = sum(share.share for share in spread.endpoints[len(drawn) :])
+                    more = drawing.node(f"{spread.chain} more", (f"{left:,} more endpoints",), "endpoint")
+                    drawing.edge(start, more, percent(Fraction(rest).limit_denominator(2**31)))
     return _mermaid(drawing) if kind == "mermaid" else _dot(drawing)
 
 
