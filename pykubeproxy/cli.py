@@ -90,20 +90,25 @@ def fail(problem: PykubeproxyError) -> NoReturn:
     sys.exit(problem.exit_status)
 
 
+def _refuse(message: str, subcommand: str) -> NoReturn:
+    """Tell of bad usage, and where the right one is described."""
+    click.echo(f"pykubeproxy: {message}", err=True)
+    click.echo(f"See '{' '.join(filter(None, ('pykubeproxy', subcommand, '--help')))}' for usage.", err=True)
+    sys.exit(UsageError.exit_status)
+
+
 def main() -> None:
     """Entry point of the console scripts."""
     try:
         command(prog_name=Path(sys.argv[0]).name or "pykubeproxy", standalone_mode=False)
     except UsageError as problem:
-        click.echo(f"pykubeproxy: {problem}", err=True)
-        click.echo("See 'pykubeproxy --help' for usage.", err=True)
-        sys.exit(problem.exit_status)
+        _refuse(str(problem), problem.command)
     except PykubeproxyError as problem:
         fail(problem)
     except click.ClickException as problem:
-        click.echo(f"pykubeproxy: {problem.format_message()}", err=True)
-        click.echo("See 'pykubeproxy --help' for usage.", err=True)
-        sys.exit(2)
+        context = problem.ctx if isinstance(problem, click.UsageError) else None
+        is_subcommand = context is not None and context.parent is not None
+        _refuse(problem.format_message(), str(context.info_name) if context is not None and is_subcommand else "")
     except BrokenPipeError:
         # The reader (head, less) has enough; not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

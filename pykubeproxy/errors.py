@@ -25,9 +25,10 @@ class PykubeproxyError(Exception):
 
 
 class UsageError(PykubeproxyError):
-    """A flag or argument that makes no sense."""
+    """A flag or argument that makes no sense; ``command`` is the subcommand that was given it, if one was."""
 
     exit_status = 2
+    command = ""
 
 
 class ConfigurationError(PykubeproxyError):

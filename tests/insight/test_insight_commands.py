@@ -18,11 +18,25 @@ def demo(tmp_path):
     ("arguments", "message"),
     [
         (("trace",), "Missing option '--to'."),
-        (("trace", "--to", "10.0.0.1"), "--to: '10.0.0.1' is not IP:PORT[/udp]"),
-        (("trace", "--to", "10.0.0.1:99999"), "is not IP:PORT[/udp]"),
-        (("trace", "--to", "10.0.0.1:80/icmp"), "is not IP:PORT[/udp]"),
+        (
+            ("trace", "--to", "10.0.0.1"),
+            "--to: '10.0.0.1' is neither IP:PORT (IPv6: [IP]:PORT) nor [NAMESPACE/]SERVICE",
+        ),
+        (("trace", "--to", "10.0.0.1:99999"), "is neither IP:PORT"),
+        (("trace", "--to", "10.0.0.1:80/icmp"), "is neither IP:PORT"),
         (("trace", "--to", "a/b/c:80"), "--to: 'a/b/c' is neither an IP address nor [NAMESPACE/]SERVICE"),
-        (("trace", "--to", "nowhere:80"), "--to: there is no Service default/nowhere with a cluster IP"),
+        (("trace", "--to", "10.0.0.1:http"), "is neither IP:PORT"),
+        (("trace", "--to", "[fd00::1]"), "is neither IP:PORT"),
+        (("trace", "--to", ""), "is neither IP:PORT"),
+        (("trace", "--to", "::1:80"), "--to: an IPv6 address stands in brackets before its port: [::1]:80"),
+        (("trace", "--to", "fd00::1"), "--to: an IPv6 address stands in brackets before its port: [fd00::1]:80"),
+        (("trace", "--to", "shop:web"), "--to: default/shop has no port web; it has 80/TCP"),
+        (
+            ("trace", "--to", "kube-system/kube-dns"),
+            "has several ports: dns 53/UDP, dns-tcp 53/TCP; say which, such as kube-system/kube-dns:dns",
+        ),
+        (("trace", "--to", "nowhere:80"), "--to: there is no Service default/nowhere"),
+        (("trace", "--to", "kube-dns:53"), "--to: there is no Service default/kube-dns; there is kube-system/kube-dns"),
         (("trace", "--to", "10.0.0.1:80", "--from", "mars"), "--from: 'mars' is not an IP address"),
         (("trace", "--to", "10.0.0.1:80", "--from", "fd00::1"), "are of two IP families"),
         (("trace", "--to", "10.0.0.1:80", "-o", "xml"), "'xml' is not one of"),
@@ -39,6 +53,8 @@ def test_bad_usage_exits_2_with_one_line(demo, arguments, message):
     assert done.returncode == 2
     assert done.stdout == ""
     assert message in done.stderr.splitlines()[0]
+    hint = done.stderr.splitlines()[1:]
+    assert hint in ([], [f"See 'pykubeproxy {arguments[0]} --help' for usage."])
 
 
 @pytest.mark.parametrize(
@@ -124,7 +140,46 @@ def test_json_can_be_read_by_programs(demo):
 )
 def test_diff_exits_2_when_it_cannot_tell(demo, sides, message):
     done = run("diff", *sides, manifests=demo)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"pykubeproxy: {message}\n")
+    hint = "See 'pykubeproxy diff --help' for usage.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"pykubeproxy: {message}\n{hint}")
+
+
+def test_bad_usage_of_the_daemon_points_at_its_own_help(demo):
+    assert run("--no-such-flag", manifests=demo).stderr.endswith("See 'pykubeproxy --help' for usage.\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "packet"),
+    [
+        ("shop", "TCP 203.0.113.1 (from outside) → 10.101.0.7:80"),
+        ("default/orphan:web", "TCP 203.0.113.1 (from outside) → 10.101.0.9:80"),
+        ("kube-system/kube-dns:dns", "UDP 203.0.113.1 (from outside) → 10.96.0.10:53"),
+        ("kube-system/kube-dns:dns-tcp", "TCP 203.0.113.1 (from outside) → 10.96.0.10:53"),
+        ("kube-system/kube-dns:53", "TCP 203.0.113.1 (from outside) → 10.96.0.10:53"),
+        ("kube-system/kube-dns:53/udp", "UDP 203.0.113.1 (from outside) → 10.96.0.10:53"),
+        ("[fd00:77::1]:30066", "TCP 2001:db8::1 (from outside) → [fd00:77::1]:30066"),
+        ("10.96.0.10:53/UDP", "UDP 203.0.113.1 (from outside) → 10.96.0.10:53"),
+    ],
+)
+def test_what_a_packet_may_be_sent_to(demo, target, packet):
+    done = run("trace", "--to", target, manifests=demo)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, packet)
+
+
+def test_a_port_that_a_service_does_not_have_is_traced_and_noted(demo):
+    done = run("trace", "--to", "shop:81", manifests=demo)
+    assert done.stdout.splitlines()[0].endswith("10.101.0.7:81")
+    assert done.stdout.splitlines()[-1] == "note: default/shop has no port 81; it has 80/TCP"
+
+
+def test_a_service_of_two_families_is_asked_in_the_senders(demo):
+    (demo / "dual.yaml").write_text(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: dual}\nspec: {clusterIP: 10.96.0.77, clusterIPs: "
+        "[10.96.0.77, 'fd00:10:96::77'], ipFamilies: [IPv4, IPv6], ports: [{port: 80}]}\n"
+    )
+    for sender, address in (("10.244.2.13", "10.96.0.77:80"), ("fd00:10:244::5", "[fd00:10:96::77]:80")):
+        done = run("trace", "--from", sender, "--to", "dual", manifests=demo)
+        assert done.stdout.splitlines()[0].endswith(f"→ {address}")
 
 
 def test_the_kernel_needs_root_and_says_so(demo, monkeypatch):
