@@ -69,7 +69,7 @@ def _unordered_key(text: str) -> tuple[list[tuple[str, list[str]]], list[str]]:
         if tail:
             # A rule behind the node ports jump is never equal to a text that has it in front.
             groups.setdefault("behind", []).append(line)
-        groups.setdefault(_destination(line), []).append(line)
+        groups.setdefault(destination_of(line), []).append(line)
     for key, lines in groups.items():
         # Several ports of a service have one health check port: which of these rules accepts a packet is no matter.
         if key != "behind" and len({line.rpartition(" -j ")[2] for line in lines}) == 1:
@@ -77,7 +77,8 @@ def _unordered_key(text: str) -> tuple[list[tuple[str, list[str]]], list[str]]:
     return sorted(groups.items()), sorted(tail)
 
 
-def _destination(line: str) -> str:
+def destination_of(line: str) -> str:
+    """Return the address, protocol and port that a rule is for, as one text."""
     words = line.split()
     words.append("")  # somebody else's rule may end with one of the words: a comment is printed without quotes
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pykubeproxy.rules.names import DISPATCH_PREFIXES, FILTER, MANGLE, MARK_MASQ, NAT, UNORDERED, callers_first
-from pykubeproxy.rules.ruleset import Ensured
+from pykubeproxy.rules.ruleset import Ensured, destination_of
 
 Stage = Literal["prepare", "stage", "switch", "finish", "sweep", "all"]
 Chains = tuple[tuple[str, str], ...]
@@ -181,7 +181,7 @@ def make_plan(difference: Difference, owner: Callable[[str], object | None], *, 
     known = {chain for chain, _ in (*tree, *base)}
     rest = tuple(item for item in shared if item[0] not in known)
 
-    twice = _masquerading_both(shared, write)
+    twice = _masquerading_both(shared, write, delete)
     fresh = [group for group in own.values() if all(write[chain][0] is None for chain, _ in group)]
     changed = [
         [(chain, twice.get(chain, text)) for chain, text in group]
@@ -247,20 +247,28 @@ def _filter_sections(difference: Difference) -> tuple[Section, Section]:
     return before, Section(FILTER, tuple(last), removed=whole.removed, delete=whole.delete)
 
 
-def _masquerading_both(shared: Iterable[tuple[str, str]], write: dict[str, tuple[str | None, str]]) -> dict[str, str]:
+def _masquerading_both(
+    shared: Iterable[tuple[str, str]], write: dict[str, tuple[str | None, str]], deleted: Iterable[str]
+) -> dict[str, str]:
     """Return the chains that an address or a port stops leading to, with their old masquerading in front of the new."""
     old = {rule for chain, _ in shared for rule in _rules(write[chain][0] or "")}
     going = old.difference(rule for _, text in shared for rule in _rules(text))
+    # What was in a range that goes is not known here, so then every chain is asked.
+    lose_a_range = any(chain.startswith(DISPATCH_PREFIXES) for chain in deleted)
+    targets = write if lose_a_range else dict.fromkeys(rule.rpartition(" ")[2] for rule in sorted(going))
     found = {}
-    for target in dict.fromkeys(rule.rpartition(" ")[2] for rule in sorted(going)):
+    for target in targets:
         standing, wanted = write.get(target, (None, ""))
-        kept = set(wanted.splitlines())
-        marks = [
-            line for line in (standing or "").splitlines() if line.endswith(f"-j {MARK_MASQ}") and line not in kept
-        ]
-        if marks and standing is not None:
+        kept = {destination_of(line) for line in _marks(wanted)}
+        marks = [line for line in _marks(standing or "") if destination_of(line) not in kept]
+        if marks:
             found[target] = "".join(f"{line}\n" for line in marks) + wanted
     return found
+
+
+def _marks(text: str) -> list[str]:
+    """Return the rules that mark packets to one destination for masquerading."""
+    return [line for line in text.splitlines() if " -d " in line and line.endswith(f"-j {MARK_MASQ}")]
 
 
 def _rules(text: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ import pytest
 from pykubeproxy.insight.packet import Packet
 from pykubeproxy.insight.tracer import Tracer
 from pykubeproxy.netfilter.read import parse, standing
+from pykubeproxy.rules.dispatch import AddressSpace
 from pykubeproxy.rules.names import FILTER, NAT, TABLES, callers_first
 from pykubeproxy.rules.ruleset import Ensured, Ruleset
 from pykubeproxy.sync.diff import difference
@@ -131,7 +132,9 @@ CLIENT = "192.0.2.1"
     "change",
     [{"ports": [port(81)]}, {"ip": "10.96.0.99"}, {"internalTrafficPolicy": "Local", "externalIPs": ["203.0.113.1"]}],
 )
-def test_who_is_masqueraded_is_while_the_address_or_the_port_changes(change, dispatch, batch):
+def test_who_is_masqueraded_is_while_the_address_or_the_port_changes(change, dispatch, batch, monkeypatch):
+    # Each address has a range of its own, which goes with it.
+    monkeypatch.setattr(AddressSpace, "leaf_size", 1)
     there = endpoint_slice("web", ["10.244.0.1", "10.244.0.2"])
     stays = [service("other", ip="10.96.0.77"), endpoint_slice("other", ["10.244.0.9"])]
     before = service(externalIPs=change.get("externalIPs", []))
