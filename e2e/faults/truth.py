@@ -14,6 +14,7 @@ from pykubeproxy.config.options import Options
 from pykubeproxy.dryrun import desired
 from pykubeproxy.model.addresses import FAMILIES
 from pykubeproxy.netfilter.read import parse, standing
+from pykubeproxy.rules.dispatch import leads_to_tree
 from pykubeproxy.sync.derive import Facts, rule_settings
 from pykubeproxy.sync.diff import difference
 from pykubeproxy.watch.manifests import ClusterObjects
@@ -48,8 +49,10 @@ def lost(lab: Lab, objects: Iterable[dict[str, Any]], flags: dict[str, str], *, 
         saved = _save(lab, f"{'iptables' if family == 'IPv4' else 'ip6tables'}-{lab.backend}-save")
         facts = Facts(nfacct="-m nfacct" in saved, comments=comments)
         settings = rule_settings(family, options, options.hostname_override, found[Node][0], facts)
-        wanted = desired(family, cluster, settings, dispatch=options.service_dispatch).ruleset
-        differs = difference(standing(parse(saved)), wanted, None)
+        stands = standing(parse(saved))
+        meant = desired(family, cluster, settings, dispatch=options.service_dispatch)
+        meant.take_form(stands_as_tree=bool(leads_to_tree(stands.chains["nat"])))
+        differs = difference(stands, meant.ruleset, None)
         missing += [f"{table}/{chain}" for table, chains in differs.write.items() for chain in chains]
         missing += [f"{rule.table}/{rule.chain} {rule.rule}" for rule in differs.ensure]
         surplus += [f"{table}/{chain}" for table, chains in differs.delete.items() for chain in chains]
