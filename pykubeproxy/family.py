@@ -30,10 +30,11 @@ from pykubeproxy.serving.metrics import Metrics
 from pykubeproxy.sync.cleanup import clean_up, other_backend, tables_in_use
 from pykubeproxy.sync.connections import ConnectionCounts
 from pykubeproxy.sync.drift import Damper
-from pykubeproxy.sync.engine import Engine, Outcome, Reporter
+from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.flows import FlowKeeper
 from pykubeproxy.sync.history import SyncHistory
 from pykubeproxy.sync.runner import SyncLoop
+from pykubeproxy.sync.telling import Outcome, Reporter
 
 log = structlog.get_logger()
 

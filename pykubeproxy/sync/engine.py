@@ -2,8 +2,8 @@
 
 Model. The engine holds what is *wanted* (Desired, a pure value kept up to date service by service) and what is
 *standing* (a Ruleset, or None: unknown). Sources and configuration only mark things dirty. ``sync`` is the only
-method that touches the
-kernel: render the dirty services, read what stands if that is unknown, compare the chains in question, apply the plan.
+method that touches the kernel: render the dirty services, read what stands if that is unknown, compare the chains in
+question, apply the plan.
 
 Goals, and how each is met:
 1. *Nothing is lost.* Dirty marks are drained into ``wanted``, which stays; chains that may differ from the kernel are
@@ -29,14 +29,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
 import structlog
 
 from pykubeproxy import progress
 from pykubeproxy.errors import KilledError, LockBusyError, NetfilterError, PykubeproxyError, RestoreError
-from pykubeproxy.model.service import Problem, ServiceKey
+from pykubeproxy.model.service import ServiceKey
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
@@ -45,16 +44,18 @@ from pykubeproxy.netfilter.restore import around, restore
 from pykubeproxy.netfilter.suspects import EVERYTHING, NOTHING, Look, suspects
 from pykubeproxy.rules.dispatch import leads_to_tree
 from pykubeproxy.rules.names import NAT, TABLES
-from pykubeproxy.rules.ruleset import Ensured, Ruleset, same_chain
+from pykubeproxy.rules.ruleset import Ensured, Ruleset
 from pykubeproxy.rules.settings import RuleSettings
 from pykubeproxy.serving.metrics import Metrics
 from pykubeproxy.sync import drift
 from pykubeproxy.sync.desired import Chain, Desired
 from pykubeproxy.sync.diff import difference
-from pykubeproxy.sync.drift import Damper, Place
-from pykubeproxy.sync.isolation import CommonCauseError, Search
+from pykubeproxy.sync.drift import Damper
+from pykubeproxy.sync.isolation import MANY_CULPRITS, CommonCauseError, Search
 from pykubeproxy.sync.patience import Patience
 from pykubeproxy.sync.plan import Plan, Section, Step, make_plan
+from pykubeproxy.sync.spelling import Spelling
+from pykubeproxy.sync.telling import Outcome, Reporter, Telling
 
 log = structlog.get_logger()
 
@@ -63,58 +64,10 @@ NFT_BATCH = 4000
 fixed time for each commit."""
 ROUNDS = 6
 """How often one sync starts over (unknown state read again, culprits left out) before it gives up until the retry."""
-MANY_CULPRITS = 8
-"""More refused services than this have a common cause, which is named instead of each of them."""
 DEEP = 1800.0
 """Seconds after which everything is read although nobody seems to have written: whatever was missed is found then."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds until what was refused (a service, the deletion of a chain) is tried again, doubled each time."""
-
-
-class Reporter(Protocol):
-    """Tells a person (as Kubernetes Events) what the log says."""
-
-    def service(self, key: ServiceKey, reason: str, message: str) -> None:
-        """Report a Warning about a service."""
-
-
-class _Silent:
-    def service(self, key: ServiceKey, reason: str, message: str) -> None:
-        """Report nothing."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one sync did."""
-
-    reason: str
-    is_full: bool = False
-    restores: int = 0
-    bytes: int = 0
-    written: dict[str, int] = field(default_factory=dict)
-    deleted: int = 0
-    drifted: dict[str, int] = field(default_factory=dict)
-    """Places put back, by table."""
-    verify_seconds: float = 0.0
-    """What it took to find out whether others had changed anything."""
-    verify_in: float | None = None
-    """Seconds until a verification is due ahead of the sync period."""
-    triggers: list[float] = field(default_factory=list)
-    refused: dict[ServiceKey, str] = field(default_factory=dict)
-    """Services found to be refused in this sync."""
-    rendered: list[ServiceKey] = field(default_factory=list)
-    """Services whose changes are in the rules since this sync, those that are gone among them."""
-    unexplained: int = 0
-    """Refusals in this sync for which no service could be blamed."""
-    seconds: float = 0.0
-
-    def count(self, step: Step, size: int) -> None:
-        """Add one applied step."""
-        self.restores += 1
-        self.bytes += size
-        for section in step.sections:
-            self.written[section.table] = self.written.get(section.table, 0) + len(section.chains)
-            self.deleted += len(section.delete)
 
 
 class Engine:
@@ -150,12 +103,10 @@ class Engine:
         self._backend = backend
         self._runner = runner
         self._metrics = metrics
-        self._reporter: Reporter = reporter or _Silent()
         self._look = look
         self.damper = damper or Damper()
         """Decides how often a drifted chain is put back."""
         self._clock = clock
-        self._wall_clock = wall_clock
         self._batch = batch if backend.kind == "nft" else None
         self._on_adopt = on_adopt
         self._on_refused = on_refused
@@ -178,14 +129,11 @@ class Engine:
         self._rendered: dict[ServiceKey, None] = {}
         """Services rendered and not yet told of in an Outcome."""
         self._quarantine: dict[ServiceKey, str] = {}
-        self._left_out: dict[ServiceKey, str] = {}
-        """The services that were told to be left out, and why each."""
-        self._unequal: dict[Chain, tuple[str, str]] = {}
-        self._alias: dict[Ensured, str] = {}
+        self._spelling = Spelling(self.family, metrics)
         self._undeletable: Patience[Chain] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
         self._refusals: Patience[ServiceKey] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
         self._unreadable: set[str] = set()
-        self._told: frozenset[Problem] = frozenset()
+        self._telling = Telling(self.family, metrics, reporter, wall_clock)
         self.has_synced = False
         """Whether the kernel has once held the wanted rules."""
 
@@ -242,7 +190,7 @@ class Engine:
             raise
         finally:
             outcome.seconds = self._clock() - started
-            self._tell_left_out()
+            self._telling.left_out(self.quarantined)
         self._done(wanted, outcome)
         return outcome
 
@@ -341,10 +289,7 @@ class Engine:
         return standing
 
     def _recognised(self, reading: Reading, wanted: Desired, tables: Iterable[str]) -> Ruleset:
-        """Return what was read, sharing strings with what is wanted and respecting what is remembered as equal.
-
-        ``tables`` were read as a whole.
-        """
+        """Return what was read, respecting what is remembered as equal. ``tables`` were read as a whole."""
         for table, why in reading.unreadable.items():
             if table not in self._unreadable:
                 self._unreadable.add(table)
@@ -352,20 +297,8 @@ class Engine:
                     "table unreadable", family=self.family, table=table, why=why, consequence="read chain by chain"
                 )
         self._unreadable.difference_update(table for table in tables if table not in reading.unreadable)
-        standing = reading.ruleset
-        for table in TABLES:
-            have, want = standing.chains[table], wanted.ruleset.chains[table]
-            for chain, text in have.items():
-                mine = want.get(chain)
-                if mine is not None and (text == mine or self._unequal.get((table, chain)) == (text, mine)):
-                    have[chain] = mine
-        if self._alias:
-            back = {(rule.table, rule.chain, text): rule.rule for rule, text in self._alias.items()}
-            standing.ensured = tuple(
-                rule._replace(rule=back.get((rule.table, rule.chain, rule.rule), rule.rule))
-                for rule in standing.ensured
-            )
-        return standing
+        self._spelling.recognise(reading.ruleset, wanted.ruleset)
+        return reading.ruleset
 
     def _find_drift(self, wanted: Desired, outcome: Outcome) -> None:
         """Read again what others may have changed, and all of it once in a while; mark what is to be put back."""
@@ -384,7 +317,7 @@ class Engine:
             drifted = drift.moved(old, now, wanted.ruleset, read) + drift.missing(now, wanted.ruleset, read)
             self.damper.drop(p for p in self.damper.held if drift.is_as_wanted(p, now, wanted.ruleset))
             heal, contested = self.damper.judge(drifted, started)
-            self._tell_drift(heal, contested)
+            self._telling.drift(heal, contested)
             self._check_ensured |= len(fresh.ensured) != sum(read.covers(r.table, r.chain) for r in old.ensured)
         else:
             heal = []
@@ -395,33 +328,6 @@ class Engine:
             self._drifted[place.table] = self._drifted.get(place.table, 0) + 1
             self._metrics.drift_detected_total.labels(table=place.table, ip_family=self.family).inc()
         outcome.verify_seconds = self._clock() - started
-
-    def _tell_drift(self, heal: list[Place], contested: list[Place]) -> None:
-        """Log what has drifted: one line for each table; a place that is fought over once."""
-        for table in TABLES:
-            places = [place for place in heal if place.table == table]
-            if not places:
-                continue
-            chains = sorted(place.chain for place in places if not place.rule)
-            log.warning(
-                "drift",
-                family=self.family,
-                table=table,
-                chains=chains[:5],
-                chain_count=len(chains),
-                jumps_missing=[f"{place.chain} {place.rule}" for place in places if place.rule][:5],
-            )
-        for place in contested:
-            self._metrics.drift_fights_total.labels(table=place.table, ip_family=self.family).inc()
-            log.warning(
-                "drift fight",
-                family=self.family,
-                table=place.table,
-                chain=place.chain,
-                rule=place.rule,
-                why="another program changes it again each time it is put back",
-                consequence="put back ever more rarely, down to once in a sync period",
-            )
 
     def _apply(self, plan: Plan, standing: Ruleset, wanted: Desired, outcome: Outcome, *, is_fresh: bool) -> bool:
         """Apply a plan; return False when the state is unknown afterwards and another round must read it.
@@ -575,69 +481,16 @@ class Engine:
         fresh = self.reader.reread(suspects((), places))[0].ruleset
         # What another program has changed meanwhile says nothing about how the kernel prints our rules.
         self._suspected |= self._look()
-        for table, chain, want in rewritten:
-            text = fresh.chains[table].get(chain)
-            if text is None or same_chain(chain, text, want) or self._suspected.covers(table, chain):
-                continue
-            self._unequal[table, chain] = (text, want)
-            self._metrics.unequal_rules_total.labels(ip_family=self.family).inc()
-            ours, theirs = _first_difference(want, text)
-            log.warning("rule printed otherwise", family=self.family, chain=chain, ours=ours, kernel=theirs)
-        for rule in inserted:
-            if _stands(rule, fresh) or self._suspected.covers(rule.table, rule.chain):
-                continue
-            target = rule.rule[rule.rule.rindex("-j ") :]
-            there = [
-                r.rule
-                for r in fresh.ensured
-                if (r.table, r.chain) == (rule.table, rule.chain) and r.rule.endswith(target)
-            ]
-            if there:
-                self._alias[rule] = there[0 if rule.at_top else -1]
-                log.warning(
-                    "rule printed otherwise",
-                    family=self.family,
-                    chain=rule.chain,
-                    ours=rule.rule,
-                    kernel=self._alias[rule],
-                )
+        self._spelling.learn(
+            fresh,
+            [place for place in rewritten if not self._suspected.covers(*place[:2])],
+            [rule for rule in inserted if not self._suspected.covers(rule.table, rule.chain)],
+        )
 
     # -- afterwards
 
-    def _tell(self, wanted: Desired) -> None:
-        """Tell what is wrong between objects, each once for as long as it lasts."""
-        problems = wanted.problems()
-        for problem in problems:
-            if problem not in self._told:
-                where = f"{problem.kind} {problem.namespace}/{problem.name}"
-                log.warning("object problem", family=self.family, object=where, field=problem.field,
-                            problem=problem.message)  # fmt: skip
-                key = ServiceKey(problem.namespace, problem.name)
-                self._reporter.service(key, problem.reason, f"{problem.field}: {problem.message}")
-        self._told = frozenset(problems)
-        self._metrics.source_ranges_open.labels(ip_family=self.family).set(wanted.open_ranges)
-
-    def _tell_left_out(self) -> None:
-        """Tell which services are left out, each once for as long as it lasts for the same reason."""
-        now = self.quarantined
-        self._metrics.quarantined_services.labels(ip_family=self.family).set(len(now))
-        news = [key for key, why in now.items() if self._left_out.get(key) != why]
-        if len(news) > MANY_CULPRITS:
-            log.error(
-                "common cause", family=self.family, services_left_out=len(news), why=now[news[0]],
-                services=[str(key) for key in news[:MANY_CULPRITS]],
-            )  # fmt: skip
-        for key in news[:MANY_CULPRITS]:
-            log.error("service left out", family=self.family, service=str(key), why=now[key])
-            self._reporter.service(key, "RulesRefused", f"left out in {self.family}: {now[key]}")
-        for key in self._left_out:
-            if key not in now:
-                log.info("service taken in", family=self.family, service=str(key))
-        self._left_out = now
-
     def _done(self, wanted: Desired, outcome: Outcome) -> None:
         self.has_synced = True
-        self._tell(wanted)
         for key in self._refusals:
             if key not in self._quarantine:
                 self._refusals.forget(key)
@@ -647,47 +500,11 @@ class Engine:
                 self._undeletable.forget((table, chain))
         outcome.triggers, self._triggers = self._triggers, []
         outcome.rendered, self._rendered = list(self._rendered), {}
-        metrics, family = self._metrics, self.family
-        metrics.sync_proxy_rules_duration_seconds.labels(ip_family=family).observe(outcome.seconds)
-        kind = (
-            metrics.sync_full_proxy_rules_duration_seconds
-            if outcome.is_full
-            else metrics.sync_partial_proxy_rules_duration_seconds
-        )
-        kind.labels(ip_family=family).observe(outcome.seconds)
-        now = self._wall_clock()
-        for trigger in outcome.triggers:
-            if 0 <= now - trigger < 86400:
-                metrics.network_programming_duration_seconds.labels(ip_family=family).observe(now - trigger)
-        metrics.sync_proxy_rules_last_timestamp_seconds.labels(ip_family=family).set(now)
-        metrics.service_dispatch_tree.labels(ip_family=family).set(int(wanted.uses_tree))
-        for table, count in outcome.written.items():
-            metrics.chains_written_total.labels(ip_family=family, table=table).inc(count)
-        if outcome.deleted:
-            metrics.chains_deleted_total.labels(ip_family=family, table=NAT).inc(outcome.deleted)
         outcome.drifted, self._drifted = self._drifted, {}
         due = self.damper.due()
         outcome.verify_in = 0.0 if self._suspected else None if due is None else max(0.0, due - self._clock())
-        for table, count in outcome.drifted.items():
-            metrics.drift_healed_total.labels(table=table, ip_family=family).inc(count)
-        services, endpoints = wanted.size
-        say = log.info if outcome.restores or outcome.is_full else log.debug
-        say(
-            "synced",
-            family=family,
-            reason=outcome.reason,
-            service_ports=services,
-            endpoints=endpoints,
-            restores=outcome.restores,
-            chains_written=sum(outcome.written.values()),
-            chains_deleted=outcome.deleted,
-            bytes=outcome.bytes,
-            seconds=round(outcome.seconds, 4),
-        )
-
-
-def _stands(rule: Ensured, ruleset: Ruleset) -> bool:
-    return any((r.table, r.chain, r.rule) == (rule.table, rule.chain, rule.rule) for r in ruleset.ensured)
+        self._telling.problems(wanted)
+        self._telling.synced(wanted, outcome)
 
 
 def _note(standing: Ruleset, step: Step) -> None:
@@ -705,13 +522,3 @@ def _note(standing: Ruleset, step: Step) -> None:
             kept = list(standing.ensured)
             kept.remove(next(r for r in kept if (r.table, r.chain, r.rule) == (rule.table, rule.chain, rule.rule)))
             standing.ensured = tuple(kept)
-
-
-def _first_difference(ours: str, theirs: str) -> tuple[str, str]:
-    one, other = ours.splitlines(), theirs.splitlines()
-    for index in range(max(len(one), len(other))):
-        left = one[index] if index < len(one) else ""
-        right = other[index] if index < len(other) else ""
-        if left != right:
-            return left, right
-    return "", ""

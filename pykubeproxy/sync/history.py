@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pykubeproxy.model.service import ServiceKey
-from pykubeproxy.sync.engine import Outcome
+from pykubeproxy.sync.telling import Outcome
 
 LENGTH = 120
 

@@ -34,6 +34,8 @@ from pykubeproxy.sync.plan import Section, Step
 Restore = Callable[[Step], None]
 """Applies a step; raises RestoreError when it is refused."""
 
+MANY_CULPRITS = 8
+"""More refused services than this have a common cause, which is named instead of each of them."""
 HARMLESS = "-j RETURN"
 SMALL_GROUP = 4
 """Services that are left out together, once the cause is known to be a common one."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import structlog
 
 from pykubeproxy.errors import LockBusyError, PykubeproxyError
-from pykubeproxy.sync.engine import Engine, Outcome
+from pykubeproxy.sync.engine import Engine
+from pykubeproxy.sync.telling import Outcome
 
 log = structlog.get_logger()
 

@@ -1,7 +1,7 @@
 """When a verification comes: at once when it is asked for, but never so often that it eats the machine."""
 
-from pykubeproxy.sync.engine import Outcome
 from pykubeproxy.sync.runner import VERIFY_SHARE, VERIFY_SPACING, Schedule
+from pykubeproxy.sync.telling import Outcome
 
 
 def synced(at=1000.0, period=30.0):

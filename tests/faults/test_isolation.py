@@ -5,7 +5,8 @@ import pytest
 from pykubeproxy.errors import NetfilterError
 from pykubeproxy.model.service import ServiceKey
 from pykubeproxy.rules.names import CANARY, FILTER, NAT
-from pykubeproxy.sync.engine import MANY_CULPRITS, Engine
+from pykubeproxy.sync.engine import Engine
+from pykubeproxy.sync.isolation import MANY_CULPRITS
 from tests.faults.program import BlindKernel, Told, engine, objects, portals
 from tests.support.builders import endpoint_slice, port, service, state
 from tests.support.fake_kernel import FakeKernel, Trouble
