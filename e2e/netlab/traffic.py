@@ -59,7 +59,7 @@ class Traffic:
 
     @property
     def delayed(self) -> list[Answer]:
-        """Give the answers for which a packet had to be sent twice: one was lost on the way."""
+        """Give the answers for which a SYN had to be sent again: one was lost on the way."""
         return [answer for answer in self.answers if answer.retransmits]
 
     def verdict(self) -> str:
