@@ -25,8 +25,9 @@ def hostname(options: Options, os_hostname: str) -> str:
         raise ConfigurationError("hostnameOverride: there is no host name; name the Node with --hostname-override")
     if not is_node_name(name):
         log.warning(
-            "no Node can have this host name; name the Node with --hostname-override",
+            "no Node can have this host name",
             hostname=name,
             rule=NODE_NAME_RULE,
+            hint="name the Node with --hostname-override",
         )
     return name
