@@ -25,21 +25,22 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import structlog
-import yaml
 from kubernetes.client import Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, load_kube_config
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from urllib3 import BaseHTTPResponse, disable_warnings
-from urllib3.exceptions import HTTPError, InsecureRequestWarning, MaxRetryError, ReadTimeoutError
+from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
 from pykubeproxy import __version__
 from pykubeproxy.config.options import ClientOptions
-from pykubeproxy.errors import ApiError, ConfigurationError, GoneError, SilentError, StreamError
+from pykubeproxy.errors import ApiError, ConfigurationError, GoneError, StreamError
+from pykubeproxy.watch import kubeconfig
 from pykubeproxy.watch.decode import decode_status
 from pykubeproxy.watch.reflector import excerpt, status_error
 from pykubeproxy.watch.source import Resource
+from pykubeproxy.watch.transport import failure
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,6 @@ SOCKET_OPTIONS = [
 
 _UNUSABLE = (
     ConfigException,
-    yaml.YAMLError,
     OSError,
     ValueError,
     KeyError,
@@ -183,20 +183,21 @@ class Access:
         configuration = Configuration()
         token_file = ""
         files: tuple[str, ...] = ()
+        options = self._options
+        where = f"kubeconfig {options.kubeconfig}" if options.kubeconfig else "in-cluster configuration"
         try:
-            if self._options.kubeconfig:
+            if options.kubeconfig:
                 token_file, files = self._from_kubeconfig(configuration)
-            elif not self._options.master:
+            elif not options.master:
                 token_file, files = self._from_cluster(configuration)
         except _UNUSABLE as error:
-            where = f"kubeconfig {self._options.kubeconfig}" if self._options.kubeconfig else "in-cluster configuration"
             said = " ".join(str(error).split()) or type(error).__name__
-            hint = "" if self._options.kubeconfig else " (outside a cluster give --kubeconfig or --master)"
+            hint = "" if options.kubeconfig else " (outside a cluster give --kubeconfig or --master)"
             raise ConfigurationError(f"{where}: {said}{hint}") from error
-        if self._options.master:
-            _override_host(configuration, self._options.master)
-        if not urlsplit(configuration.host).hostname:
-            raise ConfigurationError(f"the API server's address {configuration.host!r} is no URL")
+        server = options.master or configuration.host
+        if fault := kubeconfig.url_fault(server):
+            raise ConfigurationError(f"{'--master' if options.master else f'{where}: server'} {server!r} {fault}")
+        _set_host(configuration, server)
         if not configuration.verify_ssl:
             log.warning("the API server's certificate is not checked", server=configuration.host)
             disable_warnings(InsecureRequestWarning)  # urllib3's own, at each request
@@ -209,22 +210,17 @@ class Access:
 
     def _from_kubeconfig(self, configuration: Configuration) -> tuple[str, tuple[str, ...]]:
         path = Path(self._options.kubeconfig)
-        with path.open(encoding="utf-8") as file:
-            document = yaml.safe_load(file)
+        active = kubeconfig.read(path, needs_server=not self._options.master)
         load_kube_config(  # type: ignore[no-untyped-call]
             str(path), client_configuration=configuration, persist_config=False
         )
-        cluster, user = _active(document)
-        if cluster.get("proxy-url"):
+        if active.cluster.get("proxy-url"):
             configuration.no_proxy = ""  # a proxy that is named for this cluster is meant for it
-        if not cluster.get("server") and not self._options.master:
-            raise ConfigurationError(f"kubeconfig {path}: the current context's cluster has no server")
-        token_file = user.get("tokenFile")
+        token_file = active.user.get("tokenFile")
         if not token_file:
             return "", (str(path),)
-        self._token = (
-            user.get("token") or ""
-        )  # as in client-go: the file counts, the token is for when it is unreadable
+        # As in client-go: the file counts, the token is for when it is unreadable.
+        self._token = active.user.get("token") or ""
         return str(path.parent / token_file), (str(path),)
 
     def _from_cluster(self, configuration: Configuration) -> tuple[str, tuple[str, ...]]:
@@ -236,8 +232,12 @@ class Access:
         return token_file, ()
 
 
-def _override_host(configuration: Configuration, master: str) -> None:
-    host = (master if "://" in master else f"http://{master}").rstrip("/")
+def _set_host(configuration: Configuration, server: str) -> None:
+    """Set the server's URL; without a scheme it is https where there are certificates, as client-go has it."""
+    host = server.rstrip("/")
+    if "://" not in host:
+        has_tls = configuration.ssl_ca_cert or configuration.cert_file or not configuration.verify_ssl
+        host = f"{'https' if has_tls else 'http'}://{host}"
     configuration.host = host
     refresh = configuration.refresh_api_key_hook
     if refresh is not None:
@@ -247,19 +247,6 @@ def _override_host(configuration: Configuration, master: str) -> None:
             target.host = host
 
         configuration.refresh_api_key_hook = refresh_and_keep_host
-
-
-def _active(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return cluster and user of a kubeconfig's current context, as far as they are there."""
-
-    def find(section: str, name: object) -> dict[str, Any]:
-        for entry in document.get(section) or ():
-            if entry.get("name") == name:
-                return entry.get(section.removesuffix("s")) or {}
-        return {}
-
-    context = find("contexts", document.get("current-context"))
-    return find("clusters", context.get("cluster")), find("users", context.get("user"))
 
 
 def _stamp(files: tuple[str, ...]) -> tuple[object, ...]:
@@ -347,7 +334,7 @@ class ApiSession:
         )
         response = self._accepted(request)
         body = bytearray()
-        with _Reading(response, request.what):
+        with self._reading(response, request):
             limit = time.monotonic() + LIST_SECONDS
             while chunk := response.read(_CHUNK):
                 body += chunk
@@ -367,14 +354,15 @@ class ApiSession:
             headers={"Accept-Encoding": "identity"},
             read_timeout=read_timeout,
         )
-        return WatchStream(self._accepted(request), request.what)
+        response = self._accepted(request)
+        return WatchStream(response, request.what, self._reading(response, request))
 
     def send(self, method: str, path: str, body: Mapping[str, Any]) -> None:
         """Send a JSON document; the answer is dropped."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = _Request(method, path, f"{method} {path}", headers={"Content-Type": kind}, body=body)
         response = self._accepted(request)
-        with _Reading(response, request.what):
+        with self._reading(response, request):
             while response.read(_CHUNK):
                 pass
 
@@ -400,7 +388,7 @@ class ApiSession:
         if response.status == 401 or (response.status == 403 and used is None):
             # The token was replaced, or the client certificate behind a kept connection, or a credential plugin failed
             # and left us anonymous: read all again, try once.
-            refused = _refused(request.what, response)
+            refused = self._refused(request, response)
             self._access.reload()
             self.close()
             now = self._access.authorization()
@@ -408,7 +396,7 @@ class ApiSession:
                 raise refused
             response = self._send(request, now)
         if not 200 <= response.status <= 299:
-            raise _refused(request.what, response)
+            raise self._refused(request, response)
         return response
 
     def _send(self, request: _Request, authorization: str | None) -> BaseHTTPResponse:
@@ -426,9 +414,22 @@ class ApiSession:
                 _request_timeout=(CONNECT_TIMEOUT, request.read_timeout),
             )
         except (HTTPError, ApiException, HTTPException, OSError, ValueError) as error:
-            raise _transport_error(request.what, error) from error
+            raise failure(request.what, error, host, request.read_timeout) from error
         response: BaseHTTPResponse = answer.response
         return response
+
+    def _refused(self, request: _Request, response: BaseHTTPResponse) -> ApiError:
+        what = request.what
+        error: ApiError | None = None
+        with suppress(ApiError), self._reading(response, request):
+            body = response.read(_MAX_REFUSAL)
+            error = refusal(what, response.status, response.reason or "", response.headers.get("Retry-After"), body)
+            if len(body) == _MAX_REFUSAL:
+                raise ApiError(what)  # there is more to come: the connection cannot be used again
+        return error or ApiError(f"{what}: {response.status} {response.reason}", code=response.status)
+
+    def _reading(self, response: BaseHTTPResponse, request: _Request) -> _Reading:
+        return _Reading(response, request, self._access.server)
 
     def _client(self) -> tuple[RESTClientObject, str]:
         generation, configuration = self._access.current()
@@ -465,16 +466,6 @@ def _noticing(pool: Any, notice: Callable[[socket.socket], None]) -> Any:
     return type(pool.__name__, (pool,), {"ConnectionCls": connection})
 
 
-def _refused(what: str, response: BaseHTTPResponse) -> ApiError:
-    error: ApiError | None = None
-    with suppress(ApiError), _Reading(response, what):
-        body = response.read(_MAX_REFUSAL)
-        error = refusal(what, response.status, response.reason or "", response.headers.get("Retry-After"), body)
-        if len(body) == _MAX_REFUSAL:
-            raise ApiError(what)  # there is more to come: the connection cannot be used again
-    return error or ApiError(f"{what}: {response.status} {response.reason}", code=response.status)
-
-
 def refusal(what: str, code: int, reason: str, retry_after: str | None, body: bytes) -> ApiError:
     """Turn an HTTP answer that is no success into an error; its body is a Status, or anything that a proxy may say."""
     status = decode_status(body)
@@ -487,16 +478,6 @@ def refusal(what: str, code: int, reason: str, retry_after: str | None, body: by
     return (GoneError if is_gone else ApiError)(f"{what}: {text}", code=code, retry_after=seconds)
 
 
-def _transport_error(what: str, error: Exception) -> ApiError:
-    cause: BaseException = error
-    while isinstance(cause, MaxRetryError) and cause.reason is not None:
-        cause = cause.reason
-    if isinstance(cause, ReadTimeoutError):
-        return SilentError(f"{what}: the server let the read timeout pass without a byte")
-    said = cause.reason if isinstance(cause, ApiException) else str(cause)
-    return ApiError(f"{what}: {' '.join(str(said).split()) or type(cause).__name__}")
-
-
 def _shut(sock: Any) -> None:
     sock = getattr(sock, "socket", sock)  # TLS within a TLS proxy
     with suppress(OSError, TypeError):
@@ -507,9 +488,10 @@ def _shut(sock: Any) -> None:
 class _Reading:
     """Reads one response: maps failures, and gives the connection back if it was read to its end, else closes it."""
 
-    def __init__(self, response: BaseHTTPResponse, what: str) -> None:
+    def __init__(self, response: BaseHTTPResponse, request: _Request, server: str) -> None:
         self._response = response
-        self._what = what
+        self._request = request
+        self._server = server
 
     def __enter__(self) -> None:
         return None
@@ -520,15 +502,16 @@ class _Reading:
             return
         self._response.close()
         if isinstance(error, HTTPError | HTTPException | OSError | ValueError):
-            raise _transport_error(self._what, error) from error
+            raise failure(self._request.what, error, self._server, self._request.read_timeout) from error
 
 
 class WatchStream:
     """The lines of an accepted watch. Bytes are cut at line ends only, so no character is ever torn."""
 
-    def __init__(self, response: BaseHTTPResponse, what: str) -> None:
+    def __init__(self, response: BaseHTTPResponse, what: str, reading: _Reading) -> None:
         self._response = response
         self._what = what
+        self._reading = reading
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield lines; a last one without a line end was cut off and is dropped. Raises ApiError and its kinds."""
@@ -536,7 +519,7 @@ class WatchStream:
 
     def _lines(self) -> Iterator[bytes]:
         pending = bytearray()
-        with _Reading(self._response, self._what):
+        with self._reading:
             while chunk := self._response.read1(_CHUNK):
                 seen = len(pending)
                 pending += chunk

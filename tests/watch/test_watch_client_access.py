@@ -14,8 +14,6 @@ from pykubeproxy.config.options import ClientOptions
 from pykubeproxy.errors import ApiError, ConfigurationError
 from pykubeproxy.watch.client import connect
 
-CONTEXT = "{current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: %s}]}"
-
 
 def token_of_last(server):
     return server.stats.seen[-1].token
@@ -60,34 +58,6 @@ class TestKubeconfig:
             client = client_of(server, tmp_path, ca=other.ca_path)
             with pytest.raises(ApiError, match="certificate verify failed"):
                 client.session().list("services", {})
-
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            (None, "No such file"),
-            ("", "kubeconfig"),
-            ("a: [", "kubeconfig"),
-            ("[]", "kubeconfig"),
-            ("apiVersion: v1\nkind: Config\n", "current-context"),
-            ("current-context: x\ncontexts: []\n", "x"),
-            (
-                CONTEXT % "{}",
-                "cluster",
-            ),
-            (
-                CONTEXT % "{server: 'https://h', certificate-authority: /no/such/ca.crt}",
-                "/no/such/ca.crt",
-            ),
-        ],
-    )
-    def test_that_is_no_good_is_one_clear_line(self, tmp_path, text, said):
-        path = tmp_path / "kubeconfig"
-        if text is not None:
-            path.write_text(text)
-        with pytest.raises(ConfigurationError, match=said) as caught:
-            connect(ClientOptions(kubeconfig=str(path)), environ={})
-        assert "\n" not in str(caught.value)
-        assert str(path) in str(caught.value)
 
 
 class TestInCluster:
