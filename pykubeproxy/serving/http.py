@@ -211,11 +211,14 @@ class HttpServer:
                     for listener in listeners:
                         listener.close()
                     raise EnvironmentProblem(message) from problem
-                log.warning("cannot listen", server=name, address=address, error=problem.strerror or str(problem))
+                again = self.limits.retry_interval
+                said = problem.strerror or str(problem)
+                log.warning("cannot listen", server=name, address=address, error=said, retry_in=again)
                 missing.add(address)
                 on_failure(message)
         serving = Serving(self, name, listeners, missing)
-        log.info("serving", server=name, addresses=[format_address(*address) for address in serving.addresses])
+        if listeners:
+            log.info("serving", server=name, addresses=[format_address(*address) for address in serving.addresses])
         for address in sorted(missing):
             self.run(self._start_retry(serving, address, routes, group))
         return serving

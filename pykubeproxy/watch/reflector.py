@@ -14,6 +14,7 @@ How it behaves, and why:
   state, in which our version lies in its future.
 * Every failure waits: exponential with jitter, to 30 s; only a minute of healthy watching starts it over. A watch that
   the server ends in good order is no failure, but watches begin at least a second apart.
+* Failures in a row are told when their reason is new, and again at a decreasing pace for as long as they last.
 * An object that does not decode is named and counted. What can be used of it is handed over; if that is nothing, what
   its receiver knows of it stays.
 """
@@ -26,6 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -44,6 +46,7 @@ from pykubeproxy.watch.decode import (
     plain,
 )
 from pykubeproxy.watch.objects import KubeObject, Node, Service
+from pykubeproxy.watch.outage import REMINDERS, Backoff, Outage
 from pykubeproxy.watch.source import Handler, Handlers, Resource, WatchStatus
 
 log = structlog.get_logger(__name__)
@@ -121,26 +124,6 @@ def is_selected(obj: KubeObject, node_name: str) -> bool:
     if isinstance(obj, Node):
         return not node_name or obj.metadata.name == node_name
     return not labels or HEADLESS_LABEL not in labels
-
-
-class Backoff:
-    """How long to wait after the n-th failure: exponential, half of it at random, to a ceiling."""
-
-    def __init__(self, random: Callable[[], float], *, first: float = 1.0, ceiling: float = 30.0) -> None:
-        self._random = random
-        self._first = first
-        self._ceiling = ceiling
-        self.failures = 0
-
-    def next(self) -> float:
-        """Count a failure and return the seconds to wait."""
-        full = min(self._ceiling, self._first * 2.0 ** min(self.failures, 16))
-        self.failures += 1
-        return full * (0.5 + 0.5 * self._random())
-
-    def reset(self) -> None:
-        """Forget the failures."""
-        self.failures = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +275,7 @@ class Reflector(Generic[T]):
         node_name: str = "",
         on_crash: Callable[[BaseException], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         sleep: Callable[[float], object] | None = None,
         random: Callable[[], float] = randomness.random,
     ) -> None:
@@ -302,12 +286,14 @@ class Reflector(Generic[T]):
         self._node_name = node_name
         self._on_crash = on_crash
         self._clock = clock
+        self._wall = wall
         self._random = random
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._decoder: ObjectDecoder[T] = decoder_of(resource)
         self._selectors = selectors_of(resource, node_name)
         self._backoff = Backoff(random)
+        self._outage = Outage()
         self._version: str | None = None
         """Where the next watch goes on; None: list first."""
         self._silent_watches = 0
@@ -548,8 +534,9 @@ class Reflector(Generic[T]):
         self._is_heard = True
         if self._clock() - started >= HEALTHY_AFTER:
             self._backoff.reset()
-        if status.consecutive_failures:
-            log.info("watch recovered", resource=self._resource, failures=status.consecutive_failures)
+        over = self._outage.end(self._clock())
+        if over is not None:
+            log.info("watch recovered", resource=self._resource, failures=over.failures, lasted=round(over.lasted, 1))
             status.consecutive_failures = 0
             status.last_error = ""
 
@@ -566,15 +553,17 @@ class Reflector(Generic[T]):
         self._is_heard = isinstance(error, SilentError)
         if not isinstance(error, SilentError):
             self._expects_events = True
-        is_news = str(error) != status.last_error
-        status.consecutive_failures += 1
+        is_told = self._outage.fail(str(error), self._clock())
+        status.consecutive_failures = self._outage.failures
         status.last_error = str(error)
-        level = log.warning if is_news else log.debug
+        lasted = self._outage.lasted(self._clock())
+        level = log.warning if is_told else log.debug
         level(
-            "watch failed",
+            "watch failed" if lasted < REMINDERS[0] else "watch still failing",
             resource=self._resource,
             error=str(error),
             failures=status.consecutive_failures,
+            since=datetime.fromtimestamp(self._wall() - lasted, UTC).isoformat(timespec="seconds"),
             retry_in=round(delay, 1),
             then="list" if self._version is None else "watch",
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from serving_client import ask, connect, hello, read_all, running
+from structlog.testing import capture_logs
 
 from pykubeproxy.errors import EnvironmentProblem
 from pykubeproxy.serving.connection import Limits
@@ -80,6 +81,17 @@ def test_a_taken_port_is_reported_once_tried_again_and_served_in_the_end():
         assert served.wait(30)
         assert ask(("127.0.0.1", port), "/hello").status == 200
         assert messages[1:] == []
+
+
+def test_what_does_not_listen_is_not_said_to_serve():
+    with capture_logs() as logs, taken_port() as blocker, running(Limits(retry_interval=0.02)) as server:
+        port = blocker.getsockname()[1]
+        served = server.serve("health", [f"127.0.0.1:{port}"], hello())
+        assert [entry["event"] for entry in logs if entry["log_level"] != "debug"] == ["cannot listen"]
+        blocker.close()
+        assert served.wait(30)
+    told = [(entry["event"], entry["addresses"]) for entry in logs if entry["event"] == "serving"]
+    assert told == [("serving", [f"127.0.0.1:{port}"])]
 
 
 def test_hard_fail_raises_and_leaves_nothing_listening():

@@ -171,7 +171,14 @@ def follow(
     """Run a reflector over a script until the script is used up; return it and its receiver."""
     receiver = Receiver() if receiver is None else receiver
     reflector: Reflector[Any] = Reflector(
-        resource, script, receiver, node_name=node_name, clock=script.clock, sleep=script.clock.sleep, random=random
+        resource,
+        script,
+        receiver,
+        node_name=node_name,
+        clock=script.clock,
+        wall=lambda: 1.7e9 + script.clock.now,
+        sleep=script.clock.sleep,
+        random=random,
     )
     script.on_end = lambda: reflector.stop(0)
     reflector.run()
