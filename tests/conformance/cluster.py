@@ -16,13 +16,15 @@ from e2e.apiserver import StandIn
 from e2e.netlab import Lab, wait_for
 from e2e.netlab.namespace import Namespace, Page
 from e2e.netlab.traffic import Traffic
-from e2e.netlab.wiring import NODE_IP, NODE_IP6, REMOTE_POD_IP, REMOTE_POD_IP6
+from e2e.netlab.wiring import NODE_IP, NODE_IP6, REMOTE_IP, REMOTE_IP6, REMOTE_POD_IP, REMOTE_POD_IP6
 from tests.support.node import ROOT, inside
 
 Json = dict[str, Any]
 HERE, THERE = "node-a", "node-b"
 PODS = {"p1": "10.244.2.11", "p2": "10.244.2.12", "p3": "10.244.2.13"}
 HTTP, UDP, OTHER_UDP = 80, 5353, 5454
+HOST_PORT = 10180
+"""Where the pods of the hosts' networks serve, TCP and UDP."""
 CONFIGURATION = """\
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -59,6 +61,10 @@ class Cluster:
         self.remote.rename("far")
         self.remote.listen("http", [REMOTE_POD_IP, REMOTE_POD_IP6], [HTTP])
         self.remote.listen("echo", [REMOTE_POD_IP, REMOTE_POD_IP6], [UDP])
+        self.node.listen("http", [NODE_IP, NODE_IP6], [HOST_PORT])
+        self.node.listen("echo", [NODE_IP, NODE_IP6], [HOST_PORT])
+        self.remote.listen("http", [REMOTE_IP, REMOTE_IP6], [HOST_PORT])
+        self.remote.listen("echo", [REMOTE_IP, REMOTE_IP6], [HOST_PORT])
         self.log = lab.claim.folder / "daemon.log"
         self._numbers = iter(range(1, 250))
         for name, zone, address in ((HERE, "z1", NODE_IP), (THERE, "z2", "192.168.78.2")):
@@ -202,10 +208,11 @@ class Service:
 def backend(
     pod: str, *, ready: bool = True, serving: bool | None = None, terminating: bool = False, **more: Any
 ) -> Json:
-    """An endpoint as the controller writes it: a pod of this node, ``far`` on the other, or this ``node`` itself."""
+    """An endpoint as the controller writes it: a pod of this node, ``far`` on the other, or one of a host's network."""
     addresses, node = {
         "far": ([REMOTE_POD_IP, REMOTE_POD_IP6], THERE),
         "node": ([NODE_IP, NODE_IP6], HERE),
+        "other-node": ([REMOTE_IP, REMOTE_IP6], THERE),
     }.get(pod, ([PODS[pod], f"fd00:10:244:2::{PODS[pod].rpartition('.')[2]}"] if pod in PODS else [], HERE))
     return {
         "addresses": addresses,

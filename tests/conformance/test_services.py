@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.netlab.wiring import NODE_IP, NODE_IP6, REMOTE_POD_IP
-from tests.conformance.cluster import backend, fails, leaves, reaches, tcp, udp, until
+from tests.conformance.cluster import HOST_PORT, backend, fails, leaves, reaches, tcp, udp, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
 
@@ -189,16 +189,30 @@ def test_terminating_endpoints_serve_when_no_other_is_ready(site):
 @pytest.mark.parametrize("pod", ["p1", "node"])
 def test_internal_traffic_policy_local(site, pod):
     """Also where the endpoint is a pod of the host network: its address is the node's."""
-    target = 10180
-    if pod == "node":
-        site.node.listen("http", [NODE_IP, NODE_IP6], [target])
-    service = site.service(f"internal-{pod}", tcp(80, target if pod == "node" else 80), internalTrafficPolicy="Local")
+    service = site.service(
+        f"internal-{pod}", tcp(80, HOST_PORT if pod == "node" else 80), internalTrafficPolicy="Local"
+    )
     service.endpoints(pod)
     for place in (site.client, site.node):
         reaches(place, service.ips[4], 80, pod)
     service.endpoints("far")
     for place in (site.client, site.node):
         fails(place, service.ips[4], 80, "timeout")
+    service.delete()
+
+
+@FAMILIES
+def test_endpoints_on_the_host_network(site, family):
+    service = site.service(f"hosts-{family}", tcp(80, HOST_PORT), udp(53, HOST_PORT))
+    service.as_node_port()
+    service.endpoints("node", "other-node")
+    for place in (site.client, site.node):
+        reaches(place, service.ips[family], 80, "node", "far")
+        reaches(place, NODE[family], service.node_port(), "node", "far")
+        for address, port in ((service.ips[family], 53), (NODE[family], service.node_port(1))):
+            found = place.udp(address, port, n=20, payload="n" + "o" * 1999)
+            assert set(found.pods) == {"node", "far"}
+            assert not found.failures
     service.delete()
 
 
