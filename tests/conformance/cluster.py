@@ -6,7 +6,9 @@ Objects are put as a cluster's controllers would put them. The places that packe
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,9 +22,12 @@ from e2e.netlab.wiring import NODE_IP, NODE_IP6, REMOTE_IP, REMOTE_IP6, REMOTE_P
 from tests.support.node import ROOT, inside
 
 Json = dict[str, Any]
+INSTEAD = os.environ.get("CONFORMANCE_OF", "")
+"""A kube-proxy to ask the same of: the control of what these tests expect."""
 HERE, THERE = "node-a", "node-b"
 PODS = {"p1": "10.244.2.11", "p2": "10.244.2.12", "p3": "10.244.2.13"}
 HTTP, UDP, OTHER_UDP = 80, 5353, 5454
+HINT = "KUBE-IPTABLES-HINT"
 HOST_PORT = 10180
 """Where the pods of the hosts' networks serve, TCP and UDP."""
 CONFIGURATION = """\
@@ -45,7 +50,6 @@ mode: ""
 nodePortAddresses: null
 oomScoreAdj: null
 portRange: ""
-pykubeproxy: {{iptablesBackend: {backend}}}
 """
 
 
@@ -76,12 +80,21 @@ class Cluster:
         """Start it as kubeadm's DaemonSet does."""
         folder = self.lab.claim.folder
         kubeconfig = self.api.write_kubeconfig(folder / "kubeconfig")
-        (folder / "config.conf").write_text(
-            CONFIGURATION.format(kubeconfig=kubeconfig, backend=self.lab.backend), encoding="utf-8"
-        )
-        argv = [sys.executable, "-m", "pykubeproxy", f"--config={folder}/config.conf", f"--hostname-override={HERE}"]
-        self.node.spawn(argv, log=self.log, env={"PYTHONPATH": str(ROOT)})
-        wait_for(lambda: self.page("127.0.0.1", 10256, "/readyz").status == 200, "ready", timeout=60)
+        (folder / "config.conf").write_text(CONFIGURATION.format(kubeconfig=kubeconfig), encoding="utf-8")
+        programs = folder / "programs"
+        programs.mkdir()
+        for stem in ("iptables", "ip6tables"):
+            for end in ("", "-save", "-restore"):
+                found = shutil.which(f"{stem}-{self.lab.backend}{end}")
+                assert found
+                (programs / f"{stem}{end}").symlink_to(found)
+        for family in (4, 6):  # kubelet's, which tells the backend
+            self.lab.iptables("-t", "mangle", "-N", HINT, family=family)  # type: ignore[arg-type]
+        argv = [INSTEAD] if INSTEAD else [sys.executable, "-m", "pykubeproxy"]
+        env = {"PYTHONPATH": str(ROOT), "PATH": f"{programs}:{os.environ['PATH']}"}
+        self.node.spawn([*argv, f"--config={folder}/config.conf", f"--hostname-override={HERE}"], log=self.log, env=env)
+        page = "/healthz" if INSTEAD else "/readyz"
+        wait_for(lambda: self.page("127.0.0.1", 10256, page).status == 200, "ready", timeout=60)
 
     def page(self, address: str, port: int, path: str = "/", *, source: Namespace | None = None) -> Page:
         """GET a page, from the node unless told otherwise."""

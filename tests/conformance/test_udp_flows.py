@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from e2e.netlab.wiring import NODE_IP, NODE_IP6
-from tests.conformance.cluster import OTHER_UDP, UDP, backend, leaves, udp, until
+from tests.conformance.cluster import INSTEAD, OTHER_UDP, UDP, backend, leaves, udp, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
 
@@ -112,6 +112,7 @@ def test_the_target_port_changes_for_a_node_port_service(site):
     service.delete()
 
 
+@pytest.mark.skipif(bool(INSTEAD), reason="kube-proxy forgets the flows of services that are gone")
 def test_a_service_that_is_deleted_lets_go_of_its_flows(site):
     service = site.service("gone", udp())
     with sender(site.client, service.ips[4], 53) as soak:
