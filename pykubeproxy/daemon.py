@@ -58,11 +58,12 @@ from pykubeproxy.sync.cleanup import clean_up, tables_in_use
 from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
 from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.runner import LOCK_RETRY
+from pykubeproxy.watch.apisource import ApiSource
 from pykubeproxy.watch.early import Ahead, Gate, Gated
 from pykubeproxy.watch.events import EventRecorder, ObjectRef, node_ref
-from pykubeproxy.watch.manifests import ClusterObjects, ManifestSource, load
+from pykubeproxy.watch.following import ManifestSource
+from pykubeproxy.watch.manifests import ClusterObjects, load
 from pykubeproxy.watch.objects import EndpointSlice, Node, Service
-from pykubeproxy.watch.reflector import ApiSource
 from pykubeproxy.watch.source import Handlers, Source
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ import msgspec
 
 from pykubeproxy.model.addresses import FAMILIES, Family, has_leading_zeros, parse_ip, with_port
 from pykubeproxy.model.service import PROTOCOLS, Problem, ServiceKey, ServicePortName
-from pykubeproxy.watch.objects import EndpointSlice, ForZone
+from pykubeproxy.watch.objects import SERVICE_NAME_LABEL, EndpointSlice, ForZone
 
-SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 TRIGGER_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time"
 
 

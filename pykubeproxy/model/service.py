@@ -14,13 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from pykubeproxy.model.addresses import FAMILIES, Family, Network, has_leading_zeros, parse_ip, parse_network
-from pykubeproxy.watch.objects import Service, ServiceSpec
+from pykubeproxy.watch.objects import PROXY_NAME_LABEL, Service, ServiceSpec
 
 Tell = Callable[[str, str], None]
 """Takes a field and what is wrong with it."""
-
-PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
-"""Services that carry this label, with whatever value, are left to another proxy (KEP-2447)."""
 
 DEFAULT_AFFINITY_SECONDS = 10800
 """The API server's default for sessionAffinityConfig.clientIP.timeoutSeconds."""

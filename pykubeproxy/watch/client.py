@@ -37,8 +37,7 @@ from pykubeproxy import __version__
 from pykubeproxy.config.options import ClientOptions
 from pykubeproxy.errors import ApiError, ConfigurationError, GoneError, StreamError
 from pykubeproxy.watch import kubeconfig
-from pykubeproxy.watch.decode import decode_status
-from pykubeproxy.watch.reflector import excerpt, status_error
+from pykubeproxy.watch.decode import decode_status, excerpt, status_error
 from pykubeproxy.watch.source import Resource
 from pykubeproxy.watch.transport import failure
 

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from pykubeproxy.errors import ApiError, GoneError
 from pykubeproxy.watch.mend import mend
 from pykubeproxy.watch.objects import EndpointSlice, KubeObject, Node, Service
 from pykubeproxy.watch.source import Resource
@@ -220,6 +221,27 @@ def decode_status(data: bytes | bytearray | msgspec.Raw) -> Status | None:
         return _STATUS.decode(data)
     except FAULTS:
         return None
+
+
+def status_error(status: Status | None, otherwise: str) -> ApiError:
+    """Turn a Status into the error that it means: GoneError for 410, which comes with or without reason or code."""
+    if status is None or not (status.message or status.reason or status.code):
+        return ApiError(otherwise)
+    retry_after = status.details.retry_after_seconds if status.details else None
+    said = " ".join(f"{status.code or ''} {status.reason}".split())
+    message = ": ".join(part for part in (said, " ".join(status.message.split())[:500]) if part)
+    is_gone = (
+        status.code == 410
+        or status.reason in ("Expired", "Gone")
+        or (status.code == 0 and status.message.startswith("too old resource version"))
+    )
+    return (GoneError if is_gone else ApiError)(message, code=status.code, retry_after=retry_after)
+
+
+def excerpt(data: bytes | bytearray | msgspec.Raw) -> str:
+    """Return the beginning of a document for a log line."""
+    text = bytes(data[:120] if isinstance(data, bytes | bytearray) else memoryview(data)[:120])
+    return text.decode("utf-8", "replace")
 
 
 def trim(objects: Iterable[KubeObject]) -> None:

@@ -52,9 +52,7 @@ _INDIVISIBLE = frozenset(("addresses", "forZones", "forNodes", "podCIDRs", "clus
 _NEVER_EMPTIED = frozenset(("ports", "endpoints", "loadBalancerSourceRanges"))
 """Lists that mean something else when they are empty: no traffic at all, or traffic from everybody."""
 
-_TELLING_LABELS = frozenset(
-    ("service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless", "kubernetes.io/service-name")
-)
+_TELLING_LABELS = frozenset((api.PROXY_NAME_LABEL, api.HEADLESS_LABEL, api.SERVICE_NAME_LABEL))
 """Labels that decide whether or whose an object is. Without one of these it would be another object."""
 
 _NOUNS: Mapping[type, str] = {

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
+PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
+"""Services that carry this label, with whatever value, are left to another proxy (KEP-2447)."""
+HEADLESS_LABEL = "service.kubernetes.io/headless"
+"""Slices of headless services carry it."""
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+"""Whose a slice is."""
+
 
 class _Api(msgspec.Struct, rename="camel", gc=False, omit_defaults=True):
     """Base of all structs read from the API: camelCase on the wire, no cycles, so no garbage collector tracking."""

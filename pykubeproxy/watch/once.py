@@ -10,7 +10,7 @@ from pykubeproxy.errors import ApiError
 from pykubeproxy.watch.client import ApiClient
 from pykubeproxy.watch.decode import decoder_of
 from pykubeproxy.watch.manifests import ClusterObjects
-from pykubeproxy.watch.reflector import is_selected, selectors_of
+from pykubeproxy.watch.selectors import is_selected, selectors_of
 from pykubeproxy.watch.source import RESOURCES
 
 

@@ -1,8 +1,8 @@
 """One resource of an API server, kept up to date in a handler: list, watch, and again after anything that goes wrong.
 
 It exists because the client library's informer has no has-synced, no back-off, no bookmarks and no read timeout.
-Deciding (:class:`WatchDriver`, :class:`Backoff`, the selectors) is pure and apart from the loop that reads and sleeps
-(:class:`Reflector`). It must not know HTTP or the client library: it speaks to a :class:`Session`.
+This is the loop that reads, hands over and sleeps; what it decides by is pure and elsewhere (``driver``, ``outage``,
+``selectors``). It must not know HTTP or the client library: it speaks to a :class:`Session`.
 
 How it behaves, and why:
 
@@ -26,35 +26,28 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-import msgspec
 import structlog
 
 from pykubeproxy.errors import ApiError, GoneError, SilentError, StreamError
 from pykubeproxy.watch.decode import (
-    FAULTS,
     BadObject,
     Mended,
     ObjectDecoder,
-    Status,
     UndecodableError,
-    decode_status,
     decoder_of,
-    plain,
 )
-from pykubeproxy.watch.objects import KubeObject, Node, Service
+from pykubeproxy.watch.driver import Bookmark, Delete, Upsert, WatchDriver
+from pykubeproxy.watch.objects import KubeObject
 from pykubeproxy.watch.outage import REMINDERS, Backoff, Outage
-from pykubeproxy.watch.source import Handler, Handlers, Resource, WatchStatus
+from pykubeproxy.watch.selectors import Selectors, is_selected, selectors_of
+from pykubeproxy.watch.source import Handler, Resource, WatchStatus
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=KubeObject)
-
-PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
-HEADLESS_LABEL = "service.kubernetes.io/headless"
 
 READ_TIMEOUT = 90.0
 """Seconds of silence after which a watch is given up: bookmarks come every 60 s."""
@@ -93,170 +86,6 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Give up the connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selectors:
-    """What of a resource is asked for; ``field`` is left out where a server refuses it."""
-
-    label: str = ""
-    field: str = ""
-
-
-def selectors_of(resource: Resource, node_name: str) -> Selectors:
-    """Return kube-proxy's selectors (pkg/proxy/config and cmd/kube-proxy/app/server.go)."""
-    match resource:
-        case "services":
-            return Selectors(f"!{PROXY_NAME_LABEL}", "spec.clusterIP!=None")
-        case "endpointslices":
-            return Selectors(f"!{HEADLESS_LABEL}")
-        case "nodes":
-            return Selectors(field=f"metadata.name={node_name}")
-
-
-def is_selected(obj: KubeObject, node_name: str) -> bool:
-    """Tell locally what the selectors ask of the server; an empty ``node_name`` takes every Node."""
-    labels = obj.metadata.labels
-    if isinstance(obj, Service):
-        if obj.spec is not None and obj.spec.cluster_ip == "None":
-            return False
-        return not labels or PROXY_NAME_LABEL not in labels
-    if isinstance(obj, Node):
-        return not node_name or obj.metadata.name == node_name
-    return not labels or HEADLESS_LABEL not in labels
-
-
-@dataclass(frozen=True, slots=True)
-class Upsert(Generic[T]):
-    """An added or modified object. ``faults`` names what of it did not decode and was left out."""
-
-    obj: T
-    faults: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """A deleted object, or one that stopped matching the selectors."""
-
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bookmark:
-    """A sign of life that carries a version."""
-
-
-class _Line(msgspec.Struct):
-    type: str = ""
-    object: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    namespace: str = ""
-    name: str = ""
-    resource_version: str = ""
-
-
-class _Named(msgspec.Struct):
-    metadata: _Meta
-
-
-_LINE = msgspec.json.Decoder(_Line)
-_NAMED = msgspec.json.Decoder(_Named)
-
-Event = Upsert[T] | Delete | Bookmark | BadObject | ApiError
-
-
-class WatchDriver(Generic[T]):
-    """A watch's lines into events, remembering the version to go on from. Pure: it never raises, reads or sleeps.
-
-    An ApiError that comes back (GoneError for 410 in any form) ends the watch; a BadObject does not.
-    """
-
-    def __init__(self, decoder: ObjectDecoder[T], version: str) -> None:
-        self._decoder = decoder
-        self.version = version
-        """The last version that the server named. It is handed back, and compared only where both are numbers."""
-
-    def feed(self, line: bytes | bytearray) -> Event[T] | None:
-        """Take one line; an empty one is None."""
-        if not line.strip():
-            return None
-        try:
-            event = _LINE.decode(line)
-        except FAULTS as error:
-            return StreamError(f"a watch line cannot be read ({plain(error)}): {excerpt(line)}")
-        result: Event[T]
-        match event.type:
-            case "ADDED" | "MODIFIED":
-                result = self._changed(event.object)
-            case "DELETED":
-                result = self._deleted(event.object)
-            case "BOOKMARK":
-                result = self._bookmark(event.object)
-            case "ERROR":
-                result = status_error(decode_status(event.object), excerpt(event.object))
-            case unknown:
-                result = StreamError(f"a watch event has the unknown type {unknown[:40]!r}")
-        return result
-
-    def _changed(self, raw: msgspec.Raw) -> Event[T]:
-        found = self._decoder.decode_one(raw)
-        if isinstance(found, BadObject):
-            return self._see(found.resource_version) or found
-        event = Upsert(found.obj, tuple(found.lines())) if isinstance(found, Mended) else Upsert(found)
-        return self._see(event.obj.metadata.resource_version) or event
-
-    def _deleted(self, raw: msgspec.Raw) -> Event[T]:
-        # Only the name counts: an object that never decoded must still be deletable.
-        try:
-            meta = _NAMED.decode(raw).metadata
-        except FAULTS as error:
-            return StreamError(f"a DELETED event cannot be read: {plain(error)}")
-        if not meta.name:
-            return StreamError("a DELETED event names no object")
-        return self._see(meta.resource_version) or Delete(meta.namespace, meta.name)
-
-    def _bookmark(self, raw: msgspec.Raw) -> Event[T]:
-        try:
-            meta = _NAMED.decode(raw).metadata
-        except FAULTS as error:
-            return StreamError(f"a BOOKMARK event cannot be read: {plain(error)}")
-        return self._see(meta.resource_version) or Bookmark()
-
-    def _see(self, version: str) -> StreamError | None:
-        """Remember a version. One that went back (KEP-5504: they can be compared) means that something was missed.
-
-        A server that was restored from a backup lets us wait for a version that lies in its future, and sends nothing
-        but bookmarks with its own; and events out of order may end with an older state of an object.
-        """
-        if version.isdigit() and self.version.isdigit() and int(version) < int(self.version):
-            return StreamError(f"the server's version went back from {self.version} to {version}")
-        if version:
-            self.version = version
-        return None
-
-
-def status_error(status: Status | None, otherwise: str) -> ApiError:
-    """Turn a Status into the error that it means: GoneError for 410, which comes with or without reason or code."""
-    if status is None or not (status.message or status.reason or status.code):
-        return ApiError(otherwise)
-    retry_after = status.details.retry_after_seconds if status.details else None
-    said = " ".join(f"{status.code or ''} {status.reason}".split())
-    message = ": ".join(part for part in (said, " ".join(status.message.split())[:500]) if part)
-    is_gone = (
-        status.code == 410
-        or status.reason in ("Expired", "Gone")
-        or (status.code == 0 and status.message.startswith("too old resource version"))
-    )
-    return (GoneError if is_gone else ApiError)(message, code=status.code, retry_after=retry_after)
-
-
-def excerpt(data: bytes | bytearray | msgspec.Raw) -> str:
-    """Return the beginning of a document for a log line."""
-    text = bytes(data[:120] if isinstance(data, bytes | bytearray) else memoryview(data)[:120])
-    return text.decode("utf-8", "replace")
 
 
 class Reflector(Generic[T]):
@@ -568,49 +397,3 @@ class Reflector(Generic[T]):
             then="list" if self._version is None else "watch",
         )
         return delay
-
-
-class ApiSource:
-    """An API server as a source: the reflectors of Services, EndpointSlices and the own Node, each with its session."""
-
-    def __init__(
-        self,
-        new_session: Callable[[], Session],
-        handlers: Handlers,
-        *,
-        node_name: str,
-        on_crash: Callable[[BaseException], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        by_resource: dict[Resource, Handler[Any]] = {
-            "services": handlers.services,
-            "endpointslices": handlers.endpointslices,
-            "nodes": handlers.nodes,
-        }
-        self._reflectors: dict[Resource, Reflector[Any]] = {
-            resource: Reflector(resource, new_session(), handler, node_name=node_name, on_crash=on_crash, clock=clock)
-            for resource, handler in by_resource.items()
-        }
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether Services and EndpointSlices have been listed. A missing Node is a known state."""
-        return all(self._reflectors[resource].has_synced for resource in ("services", "endpointslices"))
-
-    @property
-    def statuses(self) -> Mapping[Resource, WatchStatus]:
-        """The health of each resource."""
-        return {resource: reflector.status for resource, reflector in self._reflectors.items()}
-
-    def start(self) -> None:
-        """Start the threads."""
-        for reflector in self._reflectors.values():
-            reflector.start()
-
-    def stop(self, timeout: float = 2.0) -> None:
-        """End the threads, all at once; wait for them at most ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout
-        for reflector in self._reflectors.values():
-            reflector.stop(0.0)
-        for reflector in self._reflectors.values():
-            reflector.stop(max(0.0, deadline - time.monotonic()))

@@ -21,8 +21,8 @@ from pykubeproxy.sync.diff import difference
 from pykubeproxy.sync.plan import make_plan
 from pykubeproxy.watch import manifests
 from pykubeproxy.watch.decode import BadObject, UndecodableError, decoder_of
+from pykubeproxy.watch.driver import WatchDriver
 from pykubeproxy.watch.objects import EndpointSlice, Service
-from pykubeproxy.watch.reflector import WatchDriver
 from tests.fuzz.grammar import strange_lines
 from tests.support.builders import settings
 from tests.support.fake_kernel import FakeKernel

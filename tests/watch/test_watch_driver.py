@@ -9,8 +9,8 @@ from watch_recordings import recording
 
 from pykubeproxy.errors import ApiError, GoneError
 from pykubeproxy.watch.decode import BadObject, ObjectDecoder
+from pykubeproxy.watch.driver import Bookmark, Delete, Upsert, WatchDriver
 from pykubeproxy.watch.objects import EndpointSlice, Service
-from pykubeproxy.watch.reflector import Bookmark, Delete, Upsert, WatchDriver
 
 SERVICES = ObjectDecoder(Service)
 SLICES = ObjectDecoder(EndpointSlice)

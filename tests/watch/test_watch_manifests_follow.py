@@ -4,7 +4,7 @@ import json
 
 from watch_builders import Clock, Receiver, endpoint_slice, node, service
 
-from pykubeproxy.watch.manifests import ManifestSource
+from pykubeproxy.watch.following import ManifestSource
 from pykubeproxy.watch.source import Handlers
 
 

@@ -12,8 +12,8 @@ from watch_builders import Receiver
 
 from e2e.apiserver import StandIn
 from pykubeproxy.config.options import ClientOptions
+from pykubeproxy.watch.apisource import ApiSource
 from pykubeproxy.watch.client import connect
-from pykubeproxy.watch.reflector import ApiSource
 from pykubeproxy.watch.source import Handlers
 
 
