@@ -8,7 +8,7 @@ TEST_PACKAGES := prometheus openssl shellcheck tmux
 # Where there is no such package (Ubuntu) the tests of the status page are skipped.
 BROWSER_PACKAGES := chromium chromium-driver
 IMAGE_PACKAGES := podman runc debootstrap netavark
-PYTEST_FLAGS ?= -q
+PYTEST_FLAGS ?= -q -n 2 --dist loadfile
 
 .PHONY: demo test image-test lab lint bench faults install packages test-packages clean help
 

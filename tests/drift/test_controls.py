@@ -61,9 +61,18 @@ def test_with_the_watch_the_same_is_healed_without_a_period(backend):
 
 
 def test_a_legacy_writer_without_the_common_lock_is_found_at_the_sync_period():
-    with running("legacy", "--iptables-sync-period", "2s") as it:
+    with running("legacy", "--iptables-sync-period", "1s") as it:
         right = everything(it)
         env = f"XTABLES_LOCKFILE={it.folder}/another.lock"
-        it.run("env", env, "iptables-legacy", "-t", "nat", "-F", WEB.cluster)
-        eventually(lambda: healed(it, "nat"), f"healed\n{it.words()}")
-        assert everything(it) == right
+        marks = iter(range(1, 100))
+
+        def is_healed():
+            if healed(it, "nat"):
+                return True
+            # Who comes before the daemon's own write was taken for the new normal goes unseen: once more.
+            rule = ["-A", WEB.cluster, "-m", "mark", "--mark", str(next(marks))]
+            it.run("env", env, "iptables-legacy", "-t", "nat", *rule)
+            return False
+
+        eventually(is_healed, f"healed\n{it.words()}", interval=3)
+        eventually(lambda: everything(it) == right, "everything as it was")

@@ -81,7 +81,7 @@ def test_a_crash_in_any_thread_ends_the_process_with_its_traceback(victim):
             stir(it, next(turns))
             return it.process.poll() is not None
 
-        eventually(has_ended, f"the end after a crash in {name}\n{it.words()}", patience=20, interval=0.2)
+        eventually(has_ended, f"the end after a crash in {name}\n{it.words()}", patience=60, interval=0.2)
         assert it.process.returncode == 1
         it.process = None
         words = it.log.read_text()
