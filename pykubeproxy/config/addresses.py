@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Iterable
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pykubeproxy.config.options import Options
 
@@ -18,6 +19,7 @@ Family = Literal[4, 6]
 PRIMARY = "primary"
 """The word that stands for the node's own addresses in nodePortAddresses."""
 
+_URL = "https://10.0.0.1:6443"
 _LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _PREFIX_LENGTH = re.compile(r"[0-9]{1,3}", re.ASCII)
 
@@ -79,6 +81,24 @@ def parse_nodeport_addresses(texts: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(parse_cidr(item) for item in items))
     except ValueError:
         raise ValueError('must hold CIDRs, or the single word "primary"') from None
+
+
+def url_fault(url: str) -> str:
+    """Tell why this is no URL of an API server; "" if it is one. The scheme may be missing."""
+    try:
+        parts = urlsplit(url if "://" in url else f"//{url}", scheme="https")
+        hostname = parts.hostname
+    except ValueError:
+        hostname = None
+    if not hostname or any(letter.isspace() or not letter.isprintable() for letter in url):
+        return f"must be a URL such as {_URL}"
+    if parts.scheme not in ("http", "https"):
+        return f"must begin with https:// or http://, as in {_URL}"
+    try:
+        is_port = parts.port != 0
+    except ValueError:
+        is_port = False
+    return "" if is_port else f"must end in a port from 1 to 65535, as in {_URL}"
 
 
 def family_of(text: str) -> Family:

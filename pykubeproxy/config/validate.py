@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection
 
+from pykubeproxy.config.addresses import url_fault
 from pykubeproxy.config.durations import format_duration
 from pykubeproxy.config.kinds import Kind
 from pykubeproxy.config.options import Options
@@ -83,6 +84,8 @@ def _faults_between(options: Options) -> list[tuple[str, str]]:
             found.append((path, f"{fault} in detectLocalMode {mode}"))
     if options.show_hidden_metrics_for_version and not _VERSION.fullmatch(options.show_hidden_metrics_for_version):
         found.append(("show_hidden_metrics_for_version", 'must be empty or a version like "1.35"'))
+    if options.client.master:
+        found.append(("client.master", url_fault(options.client.master)))
     if options.hostname_override:
         name = options.hostname_override.strip().lower()
         if not name:

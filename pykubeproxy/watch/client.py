@@ -34,6 +34,7 @@ from urllib3 import BaseHTTPResponse, disable_warnings
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
 from pykubeproxy import __version__
+from pykubeproxy.config.addresses import url_fault
 from pykubeproxy.config.options import ClientOptions
 from pykubeproxy.errors import ApiError, ConfigurationError, GoneError, StreamError
 from pykubeproxy.watch import kubeconfig
@@ -194,7 +195,7 @@ class Access:
             hint = "" if options.kubeconfig else " (outside a cluster give --kubeconfig or --master)"
             raise ConfigurationError(f"{where}: {said}{hint}") from error
         server = options.master or configuration.host
-        if fault := kubeconfig.url_fault(server):
+        if fault := url_fault(server):
             raise ConfigurationError(f"{'--master' if options.master else f'{where}: server'} {server!r} {fault}")
         _set_host(configuration, server)
         if not configuration.verify_ssl:

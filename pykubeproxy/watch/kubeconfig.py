@@ -14,15 +14,13 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
+from pykubeproxy.config.addresses import url_fault
 from pykubeproxy.errors import ConfigurationError
 
 Mapping = dict[str, Any]
-
-EXAMPLE = "https://10.0.0.1:6443"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +40,6 @@ def read(path: Path, *, needs_server: bool) -> Active:
         return _active(_document(path), path.parent, needs_server=needs_server)
     except ConfigurationError as error:
         raise ConfigurationError([f"kubeconfig {path}: {problem}" for problem in error.problems]) from error
-
-
-def url_fault(url: str) -> str:
-    """Tell why this is no URL of an API server; "" if it is one. The scheme may be missing."""
-    try:
-        parts = urlsplit(url if "://" in url else f"//{url}", scheme="https")
-        hostname = parts.hostname
-    except ValueError:
-        hostname = None
-    if not hostname or any(letter.isspace() or not letter.isprintable() for letter in url):
-        return f"is no URL such as {EXAMPLE}"
-    if parts.scheme not in ("http", "https"):
-        return f"must begin with https:// or http://, as in {EXAMPLE}"
-    try:
-        is_port = parts.port != 0
-    except ValueError:
-        is_port = False
-    return "" if is_port else f"must end in a port from 1 to 65535, as in {EXAMPLE}"
 
 
 def _document(path: Path) -> Mapping:

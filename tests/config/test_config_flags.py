@@ -164,6 +164,16 @@ def test_all_bad_flags_are_told_in_one_message():
     ]
 
 
+def test_a_master_that_is_no_url_is_told_with_the_others():
+    with pytest.raises(UsageError) as caught:
+        options_from_flags({"master": "foo bar", "oom-score-adj": "1001"})
+    assert str(caught.value).split("; ") == [
+        "--oom-score-adj: 1001 must be from -1000 to 1000",
+        '--master: "foo bar" must be a URL such as https://10.0.0.1:6443',
+    ]
+    assert options_from_flags({"master": "foo"}).client.master == "foo"
+
+
 def test_a_bad_cluster_cidr_does_not_hide_behind_a_bad_mode():
     with pytest.raises(UsageError, match=r"--cluster-cidr: .*; --detect-local-mode: "):
         options_from_flags({"cluster-cidr": "x", "detect-local-mode": "y"})

@@ -95,10 +95,6 @@ class TestMaster:
             connect(ClientOptions(master=server.url), environ={}).session().list("services", {})
             connect(ClientOptions(master=f"127.0.0.1:{server.port}"), environ={}).session().list("services", {})
 
-    def test_that_is_no_address(self):
-        with pytest.raises(ConfigurationError, match="is no URL"):
-            connect(ClientOptions(master="http://"), environ={})
-
 
 class TestTokens:
     def test_a_token_file_is_read_at_each_request(self, tmp_path):

@@ -107,10 +107,10 @@ def test_a_token_beside_its_file_is_enough(tmp_path):
 
 
 URLS = [
-    ("https://", "is no URL such as https://10.0.0.1:6443"),
-    (":6443", "is no URL such as https://10.0.0.1:6443"),
-    ("foo bar", "is no URL such as https://10.0.0.1:6443"),
-    ("https://[::1", "is no URL such as https://10.0.0.1:6443"),
+    ("https://", "must be a URL such as https://10.0.0.1:6443"),
+    (":6443", "must be a URL such as https://10.0.0.1:6443"),
+    ("foo bar", "must be a URL such as https://10.0.0.1:6443"),
+    ("https://[::1", "must be a URL such as https://10.0.0.1:6443"),
     ("ftp://foo", "must begin with https:// or http://, as in https://10.0.0.1:6443"),
     ("https://foo:port", "must end in a port from 1 to 65535, as in https://10.0.0.1:6443"),
     ("https://foo:65536", "must end in a port from 1 to 65535, as in https://10.0.0.1:6443"),
