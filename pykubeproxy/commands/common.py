@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -169,23 +169,29 @@ def picture_of(asked: Asked, objects: ClusterObjects, family: Family, standing: 
 
 
 def _console() -> Console:
-    """Return where answers go: as wide as the terminal, 80 columns elsewhere; colours on a terminal only."""
+    """Return where answers go: as wide as the terminal, 80 columns elsewhere; plain but on a terminal with colours."""
     from rich.console import Console  # noqa: PLC0415
 
     width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "") or 80)
-    return Console(width=width, highlight=False, emoji=False, markup=False)
+    # Rich keeps bold and dim under NO_COLOR; who asks for no colours is taken to want no escapes at all.
+    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(width=width, color_system=system, highlight=False, emoji=False, markup=False)
 
 
 def print_parts(parts: Iterable[RenderableType]) -> None:
     """Print an answer for people: as wide as the terminal, plain off one."""
     console = _console()
-    if console.is_terminal:
+
+    def show() -> None:
         for part in parts:
-            console.print(part)
+            # A line that may be copied from here, of a diff, is not broken.
+            console.print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
+
+    if console.is_terminal:
+        show()
         return
     with console.capture() as captured:
-        for part in parts:
-            console.print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
+        show()
     for line in captured.get().splitlines():
         click.echo(line.rstrip())
 
@@ -204,7 +210,7 @@ def note_lines(notes: Sequence[str]) -> list[RenderableType]:
     """Return notes as parts to print."""
     from rich.text import Text  # noqa: PLC0415
 
-    return [Text(f"note: {note}", style="dim") for note in notes]
+    return [Text(f"note: {note}") for note in notes]
 
 
 def service_key(text: str, flag: str) -> ServiceKey:

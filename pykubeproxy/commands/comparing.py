@@ -51,8 +51,10 @@ def _summary(found: Sequence[ChainDiff], services: Sequence[str]) -> str:
 def _coloured(line: str) -> RenderableType:
     from rich.text import Text  # noqa: PLC0415
 
-    styles = {"+++": "bold", "---": "bold", "@@ ": "cyan"}
-    style = styles.get(line[:3], {"+": "green", "-": "red"}.get(line[:1], ""))
+    from pykubeproxy.insight.colours import BAD, GOOD, SHARE  # noqa: PLC0415
+
+    styles = {"+++": "bold", "---": "bold", "@@ ": SHARE}
+    style = styles.get(line[:3], {"+": GOOD, "-": BAD}.get(line[:1], ""))
     return Text(line, style=style, overflow="ignore", no_wrap=True)
 
 

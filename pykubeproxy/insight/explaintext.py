@@ -12,6 +12,7 @@ from fractions import Fraction
 from rich.text import Text
 from rich.tree import Tree
 
+from pykubeproxy.insight.colours import BAD, GOOD, ODD, SHARE
 from pykubeproxy.insight.explain import Address, Explanation, Port, Share, Spread, Unused
 from pykubeproxy.insight.tracetext import percent
 from pykubeproxy.model.addresses import with_port
@@ -27,16 +28,16 @@ def tree(explanation: Explanation, *, is_whole: bool = False) -> Tree:
     if explanation.kernel:
         top.add(_kernel(explanation.kernel, "the kernel holds the rules that it should", "the kernel's rules differ"))
     for line in explanation.differences:
-        top.add(Text(line, style="yellow"))
+        top.add(Text(line, style=ODD))
     for port in explanation.ports:
         _port(top, port, is_whole=is_whole)
     for line in explanation.problems:
-        top.add(Text(line, style="yellow"))
+        top.add(Text(line, style=ODD))
     return top
 
 
 def _kernel(state: str, good: str, bad: str) -> Text:
-    return Text(good, style="green") if state == "agrees" else Text(bad, style="yellow")
+    return Text(good, style=GOOD) if state == "agrees" else Text(bad, style=ODD)
 
 
 def leaves_out(explanation: Explanation) -> bool:
@@ -53,11 +54,11 @@ def _port(top: Tree, port: Port, *, is_whole: bool) -> None:
     if not port.endpoint_count:
         count = "no endpoints"
     title = f"{port.protocol} {port.port}{f' ({name})' if name else ''}: {count}"
-    node = top.add(Text(title, style="bold" if used else "bold red"))
+    node = top.add(Text(title, style="bold" if used else f"bold {BAD}"))
     for line in _facts(port):
         node.add(Text(line))
     for line in port.differences:
-        node.add(Text(line, style="yellow"))
+        node.add(Text(line, style=ODD))
     for address in port.addresses:
         node.add(_address(address))
     for spread in port.spreads:
@@ -69,9 +70,9 @@ def _port(top: Tree, port: Port, *, is_whole: bool) -> None:
 def _unused(left: Tree, endpoints: Sequence[Unused], *, is_whole: bool) -> None:
     shown = endpoints if is_whole or len(endpoints) <= MANY else endpoints[:SHOWN]
     for one in shown:
-        left.add(Text.assemble(one.target, f" on {one.node}" if one.node else "", (f": {one.why}", "yellow")))
+        left.add(Text.assemble(one.target, f" on {one.node}" if one.node else "", (f": {one.why}", ODD)))
     for why, count in Counter(one.why for one in endpoints[len(shown) :]).most_common():
-        left.add(Text.assemble((f"… and {count:,} more: ", "dim"), (why, "yellow")))
+        left.add(Text.assemble(f"… and {count:,} more: ", (why, ODD)))
 
 
 def _facts(port: Port) -> list[str]:
@@ -101,7 +102,7 @@ def _address(address: Address) -> Text:
     if address.verdict != "served":
         word = "refused (REJECT)" if address.verdict == "REJECT" else "dropped"
         whom = " from outside" if address.chains else ""
-        text.append(f"\n{word}{whom}: {address.why}", style="red")
+        text.append(f"\n{word}{whom}: {address.why}", style=BAD)
     if address.chains:
         text.append(f"\n→ {' → '.join(address.chains)}", style="dim")
     if address.masquerades:
@@ -139,7 +140,7 @@ def _rest(shares: Sequence[Share]) -> Text:
     here = sum(share.is_on_this_node for share in shares)
     away = len(shares) - here
     where = f"{here:,} on this node, {away:,} on others" if here and away else "on this node" if here else "on others"
-    text = Text.assemble((f"… and {len(shares):,} more endpoints ({where}), ", "dim"), (_chances(shares), "cyan"))
+    text = Text.assemble(f"… and {len(shares):,} more endpoints ({where}), ", (_chances(shares), SHARE))
     counted = [share.connections for share in shares if share.connections is not None]
     if counted:
         text.append(f", {_count(sum(counted), 'connection')}")
@@ -158,16 +159,16 @@ def _chance(share: Share) -> str:
 def _share(port: Port, share: Share) -> Text:
     where = "this node" if share.is_on_this_node else share.node or "node not known"
     chance = f"{_chance(share):<6}  "
-    text = Text.assemble((chance, "cyan"), (share.target, "bold"), f"  {where}")
+    text = Text.assemble((chance, SHARE), (share.target, "bold"), f"  {where}")
     if share.state != "ready":
-        text.append(f", {share.state}", style="yellow")
+        text.append(f", {share.state}", style=ODD)
     if not share.in_kernel:
-        text.append(", not in the kernel", style="yellow")
+        text.append(", not in the kernel", style=ODD)
     if share.connections is not None:
         text.append(f", {_count(share.connections, 'connection')}")
     text.append(f"\n{' ' * len(chance)}{share.chain}", style="dim")
     if share.clients is not None and port.affinity_limit is not None:
         is_full = _is_full(port, share)
         remembered = f"  {share.clients} of {port.affinity_limit} clients remembered{' (full)' if is_full else ''}"
-        text.append(remembered, style="yellow" if is_full else "")
+        text.append(remembered, style=ODD if is_full else "")
     return text

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from rich.text import Text
 from rich.tree import Tree
 
+from pykubeproxy.insight.colours import BAD, GOOD, ODD, OTHERS, SHARE
 from pykubeproxy.insight.owners import program_of, service_of
 from pykubeproxy.insight.packet import Packet
 from pykubeproxy.insight.parse import tokens
@@ -153,7 +154,7 @@ def tree(
     if trace.uncertain:
         shown.append(drawing.doubts(trace.uncertain))
     if drawing.has_left_out:
-        shown.append(Text("note: --all shows every endpoint", style="dim"))
+        shown.append(Text("note: --all shows every endpoint"))
     return shown
 
 
@@ -178,7 +179,7 @@ class _Drawing:
                 self._grow([top.add(Text(label))], group, 0)
             for ways in left:
                 whom = _whom([step for _, group in ways for step in group])
-                top.add(Text(f"… and likewise for {whom}", style="dim"))
+                top.add(Text(f"… and likewise for {whom}"))
         return top
 
     def _grow(self, stack: list[Tree], steps: list[_Step], at: int) -> None:
@@ -195,7 +196,7 @@ class _Drawing:
                 continue
             label = _label(hit) if _leads_on(hit, group, at) else _passing(hit)
             if len(groups) > 1:
-                label = Text.assemble((f"{percent(share)}  ", "cyan"), label)
+                label = Text.assemble((f"{percent(share)}  ", SHARE), label)
             own = stack[: hit.depth + 1]
             node = own[-1].add(label)
             self._grow([*own, node], group, at + 1)
@@ -217,20 +218,20 @@ class _Drawing:
         top = Tree(Text("Ends at", style="bold"))
         shown, left = self._pick(found, lambda end: (percent(end.share), end.kind), self._listed)
         for words, _, share in shown:
-            style = "red" if words.startswith(("dropped", "refused")) else "green"
-            top.add(Text.assemble((f"{percent(share)}  ", "cyan"), (words, style)))
+            style = BAD if words.startswith(("dropped", "refused")) else GOOD
+            top.add(Text.assemble((f"{percent(share)}  ", SHARE), (words, style)))
         for alike in left:
             top.add(_each(f"{_more(alike)}{alike[0].kind}", alike[0].share))
         return top
 
     def doubts(self, uncertain: Sequence[Uncertainty]) -> Tree:
         """Draw what could not be judged."""
-        top = Tree(Text("Cannot judge, taken as not matching", style="yellow"))
+        top = Tree(Text("Cannot judge, taken as not matching", style=ODD))
         shown, left = self._pick(uncertain, lambda one: (one.hook, one.what), self._few)
         for one in shown:
             top.add(Text(f"{one.what}\n{one.table} {one.chain} rule {one.number}: {short(one.text)}"))
         for alike in left:
-            top.add(Text(f"… and {alike[0].what} in {len(alike):,} more rules", style="dim"))
+            top.add(Text(f"… and {alike[0].what} in {len(alike):,} more rules"))
         return top
 
     def _pick(self, items: Sequence[T], fate: Callable[[T], Hashable], limit: int) -> tuple[list[T], list[list[T]]]:
@@ -270,7 +271,7 @@ def _more(ways: Sequence[_Step] | Sequence[_End]) -> str:
 
 
 def _each(more: str, share: Fraction) -> Text:
-    return Text.assemble((f"{more}, ", "dim"), (f"{percent(share)} each", "cyan"))
+    return Text.assemble(f"{more}, ", (f"{percent(share)} each", SHARE))
 
 
 def _apart(table: str, steps: list[_Step]) -> list[tuple[str, list[_Step]]]:
@@ -316,7 +317,7 @@ def _label(hit: Hit) -> Text:
     note = comment_of(hit.text)
     other = program_of(hit.table, hit.chain, hit.text)
     if other:
-        text.append(f"\n{other}", style="magenta")
+        text.append(f"\n{other}", style=OTHERS)
     if note:
         text.append(f"\n{note}" if not other else f": {note}", style="dim")
     return text
