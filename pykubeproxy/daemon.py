@@ -53,7 +53,7 @@ from pykubeproxy.serving.health import ProxierHealth
 from pykubeproxy.serving.http import HttpServer
 from pykubeproxy.serving.message import Routes
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
-from pykubeproxy.serving.pages import About, health_routes, metrics_routes
+from pykubeproxy.serving.pages import About, add_state, health_routes, metrics_routes
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use
 from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
 from pykubeproxy.sync.engine import Engine
@@ -418,6 +418,7 @@ class Daemon:
                 set_verbosity=self._set_verbosity,
             )
             routes = metrics_routes(self._metrics, about, stopping=self._http.stopping)
+            add_state(routes, self._state)
             if options.status_page:
                 self._add_status_page(routes, health)
             self._http.serve(
@@ -428,11 +429,24 @@ class Daemon:
                 on_failure=lambda message: self._warn_node("FailedToStartMetricServer", message),
             )
 
+    def _state(self) -> dict[str, object]:
+        """Return what ``explain`` asks: whose daemon this is, whether it follows the cluster, what it leaves out."""
+        return {
+            "node": self._node_name,
+            "version": __version__,
+            "notReady": self._health.why_not_ready() if self._health is not None else ["starting"],
+            "leftOut": {
+                family: {str(key): why for key, why in sorted(proxy.engine.quarantined.items())}
+                for family, proxy in self._families.items()
+            },
+        }
+
     def _add_status_page(self, routes: Routes, health: ProxierHealth) -> None:
         """Add the page for people, unless others than this machine's could read it."""
         from pykubeproxy.insight.partial import PartialReader  # noqa: PLC0415 - off by default, and some MB
         from pykubeproxy.insight.status import AboutNode, NodeStatus  # noqa: PLC0415
-        from pykubeproxy.serving.page import add_pages, is_loopback  # noqa: PLC0415
+        from pykubeproxy.serving.loopback import is_loopback  # noqa: PLC0415
+        from pykubeproxy.serving.page import add_pages  # noqa: PLC0415
 
         address = self._options.metrics_bind_address
         if not is_loopback(address):

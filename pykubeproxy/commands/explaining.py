@@ -56,17 +56,29 @@ def explain(
     from pykubeproxy.insight import explaintext  # noqa: PLC0415
     from pykubeproxy.insight.explain import explain as answer  # noqa: PLC0415
     from pykubeproxy.insight.graph import draw  # noqa: PLC0415
+    from pykubeproxy.insight.running import ask  # noqa: PLC0415
 
     asked = asked_for(context, flags)
     place, _, port = name.partition(":")
     key = service_key(place, "explain")
     objects = objects_of(asked)
     _, notes = own_node_of(asked, objects)
+    running = None if live is False else ask(asked.options.metrics_bind_address)
     found = []
     for family in asked.families:
         standing = _standing(asked, family, live)
         picture = picture_of(asked, objects, family, standing.ruleset if standing is not None else None)
-        one = answer(picture, key, port=port, standing=standing, problems=picture.problems(key))
+        # Where nothing of ours stands and no daemon runs, the question was about the objects alone.
+        is_told = running is not None and (live or standing is not None or running.daemon.condition != "absent")
+        one = answer(
+            picture,
+            key,
+            port=port,
+            standing=standing,
+            problems=picture.problems(key),
+            left_out=running.why_left_out(key, family) if running is not None else "",
+            daemon=running.daemon if running is not None and is_told else None,
+        )
         if one is not None:
             found.append(one)
     if not found:

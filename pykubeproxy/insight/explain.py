@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Literal
 
 import msgspec
 
@@ -122,6 +123,19 @@ class Port(_Value, frozen=True):
     """zone or node: topology hints chose the endpoints."""
 
 
+Condition = Literal["in sync", "not in sync", "silent", "absent"]
+
+
+class Daemon(_Value, frozen=True):
+    """What the daemon on this node says of itself."""
+
+    condition: Condition
+    """silent: there is one, and it cannot be asked; absent: there is none, or another program in its place."""
+    why: tuple[str, ...] = ()
+    node: str = ""
+    """The node that it calls its own; "" where it was not asked."""
+
+
 class Explanation(_Value, frozen=True):
     """One service in one IP family on one node."""
 
@@ -135,6 +149,10 @@ class Explanation(_Value, frozen=True):
     """What differs beyond single ports: jumps that are missing, tables that cannot be read."""
     problems: tuple[str, ...] = ()
     """What is odd in the objects."""
+    left_out: str = ""
+    """Why the daemon leaves the service out; "" if it does not, or was not asked."""
+    daemon: Daemon | None = None
+    """None: it was not asked."""
 
 
 def explain(
@@ -144,10 +162,12 @@ def explain(
     port: str = "",
     standing: Standing | None = None,
     problems: Iterable[Problem] = (),
+    left_out: str = "",
+    daemon: Daemon | None = None,
 ) -> Explanation | None:
     """Explain a service; None where it has no ports in this family (or none of that name or number).
 
-    ``problems``: what is odd in its objects (Picture.problems).
+    ``problems``: what is odd in its objects (Picture.problems). ``left_out``, ``daemon``: what the daemon says.
     """
     ports = [one for one in picture.state.ports(key) if _is_asked(one, port)]
     if not ports:
@@ -164,6 +184,8 @@ def explain(
         kernel="" if standing is None else "agrees" if agrees else "differs",
         differences=tuple(general),
         problems=tuple(map(str, problems)),
+        left_out=left_out,
+        daemon=daemon,
     )
 
 

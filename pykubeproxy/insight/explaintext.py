@@ -27,6 +27,8 @@ def tree(explanation: Explanation, *, is_whole: bool = False) -> Tree:
     top = Tree(Text.assemble((explanation.service, "bold"), f"{on}, {explanation.family}"))
     if explanation.kernel:
         top.add(_kernel(explanation.kernel, "the kernel holds the rules that it should", "the kernel's rules differ"))
+    for told in _daemon(explanation):
+        top.add(told)
     for line in explanation.differences:
         top.add(Text(line, style=ODD))
     for port in explanation.ports:
@@ -34,6 +36,22 @@ def tree(explanation: Explanation, *, is_whole: bool = False) -> Tree:
     for line in explanation.problems:
         top.add(Text(line, style=ODD))
     return top
+
+
+def _daemon(explanation: Explanation) -> Iterable[Text]:
+    daemon = explanation.daemon
+    if daemon is not None:
+        why = "; ".join(daemon.why)
+        yield {
+            "in sync": Text("the daemon follows the cluster", style=GOOD),
+            "not in sync": Text(f"the daemon is not in sync: {why}", style=ODD),
+            "silent": Text(f"the daemon cannot be asked ({why})", style=ODD),
+            "absent": Text(f"no pykubeproxy runs here ({why}): nobody keeps the rules up to date", style=ODD),
+        }[daemon.condition]
+        if daemon.node not in ("", explanation.node):
+            yield Text(f"the daemon here calls its node {daemon.node}", style=ODD)
+    if explanation.left_out:
+        yield Text(f"left out by the daemon: {explanation.left_out}", style=BAD)
 
 
 def _kernel(state: str, good: str, bad: str) -> Text:

@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -244,27 +244,31 @@ def _objects(command: list[str], runner: Runner) -> list[dict[str, Any]]:
 # -- memory of affinity
 
 
-def recent_memory(prefix: str = "KUBE-SEP-", proc: Path = Path("/proc")) -> tuple[dict[str, dict[str, float]], bool]:
+def recent_memory(
+    chains: Iterable[str] | None = None, proc: Path = Path("/proc")
+) -> tuple[dict[str, dict[str, float]], bool]:
     """Return what ``-m recent`` remembers: list -> address -> seconds ago, and whether the ages are known.
 
-    Where the kernel does not tell its clock (no /proc/timer_list) every address is taken as seen just now.
+    ``chains``: only what these remember; None: all endpoint chains. Where the kernel does not tell its clock (no
+    /proc/timer_list) every address is taken as seen just now.
     """
+    folder = proc / "thread-self/net/xt_recent"
+    if chains is None:
+        try:
+            chains = sorted(path.name for path in folder.iterdir() if path.name.startswith("KUBE-SEP-"))
+        except OSError:
+            return {}, True
     now, hertz = _clock(proc)
     memory: dict[str, dict[str, float]] = {}
-    try:
-        paths = sorted((proc / "thread-self/net/xt_recent").iterdir())
-    except OSError:
-        return {}, True
-    for path in paths:
-        if path.name.startswith(prefix):
-            try:
-                text = path.read_text(encoding="ascii")
-            except OSError:
-                continue
-            memory[path.name] = {
-                _canonical(address): max(0.0, (now - int(seen)) / hertz) if hertz else 0.0
-                for address, seen in _SEEN.findall(text)
-            }
+    for chain in chains:
+        try:
+            text = (folder / chain).read_text(encoding="ascii")
+        except OSError:
+            continue
+        memory[chain] = {
+            _canonical(address): max(0.0, (now - int(seen)) / hertz) if hertz else 0.0
+            for address, seen in _SEEN.findall(text)
+        }
     return memory, bool(hertz)
 
 

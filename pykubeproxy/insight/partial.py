@@ -130,10 +130,8 @@ class PartialReader:
                     is_whole = self._one_by_one(table, chains, into, counted)
                 if not is_whole:
                     unreadable[table] = "native rules stand in it"
-        memory: dict[str, dict[str, float]] = {}
         endpoints = [chain for _, chain in counted if chain.startswith("KUBE-SEP-")] if with_memory else []
-        for chain in endpoints:
-            memory.update(recent_memory(chain)[0])
+        memory = recent_memory(endpoints)[0] if endpoints else {}
         limit = recent_lists(endpoints[0]).limit if endpoints else None
         return Standing(standing(saved), counted, unreadable, memory, limit)
 

@@ -250,7 +250,8 @@ class NodeStatus:
             waiting = sum(part.state.pending())
             alone = Picture(picture.settings, part.state.only(key), picture.wanted)
         # With thousands of endpoints this takes a second, for which neither events nor syncs should have to wait.
-        explanation = explain(alone, key, standing=standing, problems=problems)
+        left_out = part.engine.quarantined.get(key, "")
+        explanation = explain(alone, key, standing=standing, problems=problems, left_out=left_out)
         if explanation is None:
             return None
         if missing:
@@ -261,7 +262,6 @@ class NodeStatus:
             explanation,
             rules=rules,
             waiting=waiting,
-            left_out=part.engine.quarantined.get(key, ""),
             unread=trouble,
             applied=part.history.applied(key) if part.history is not None else None,
         )
@@ -288,7 +288,6 @@ class _Found:
     rules: Mapping[str, Mapping[str, str]]
     """Service port -> chain -> its text as it should be."""
     waiting: int
-    left_out: str
     unread: str
     """Why the kernel could not be read."""
     applied: Record | None
@@ -296,13 +295,12 @@ class _Found:
     @property
     def is_programmed(self) -> bool:
         """Whether the kernel holds what the objects mean, as far as can be told."""
-        return self.explanation.kernel == "agrees" and not self.left_out
+        return self.explanation.kernel == "agrees" and not self.explanation.left_out
 
     def data(self) -> dict[str, object]:
         """Return all of it as plain data."""
         found: dict[str, object] = {"programmed": self.is_programmed}
         found |= msgspec.to_builtins(self.explanation)
-        found["leftOut"] = self.left_out
         found["kernelUnread"] = self.unread
         found["changesWaiting"] = self.waiting
         found["lastChangeApplied"] = None if self.applied is None else _applied(self.applied)
@@ -320,8 +318,8 @@ def _applied(record: Record) -> dict[str, object]:
 def _family_content(found: _Found, now: float) -> Markup:
     explanation = found.explanation
     lines: list[Child] = []
-    if found.left_out:
-        lines.append([badge("bad", "left out"), " ", found.left_out])
+    if explanation.left_out:
+        lines.append([badge("bad", "left out"), " ", explanation.left_out])
     if found.unread:
         lines.append([badge("warn", "the kernel could not be read"), " ", found.unread])
     if found.waiting:

@@ -273,7 +273,8 @@ class Connection(asyncio.Protocol):
         self._is_busy = True
         self._stop_timer()
         self._listener.group.waiting.pop(self, None)
-        request = replace(head.request, body=body) if body else head.request
+        client, server = (self._transport.get_extra_info(end) or ("",) for end in ("peername", "sockname"))
+        request = replace(head.request, body=body, client=client[0], server=server[0])
         route = self._listener.routes.find(request.path)
         if route is None:
             self._respond(head, NOT_FOUND)

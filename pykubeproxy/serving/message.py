@@ -31,6 +31,9 @@ class Request:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    client: str = ""
+    """The address that it came from, and the one of this machine that it came to."""
+    server: str = ""
 
     def parameter(self, name: str) -> str | None:
         """Return the first value of a query parameter."""

@@ -11,7 +11,6 @@ turned away (DNS rebinding).
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +19,8 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
-from pykubeproxy.errors import EnvironmentProblem
-from pykubeproxy.serving.message import JSON, NOSNIFF, NOT_FOUND, Request, Response, Routes, error
+from pykubeproxy.serving.loopback import under_a_loopback_name
+from pykubeproxy.serving.message import JSON, NOSNIFF, NOT_FOUND, Request, Response, Routes
 from pykubeproxy.serving.pagehtml import (
     Child,
     Markup,
@@ -40,7 +39,6 @@ from pykubeproxy.serving.pagehtml import (
     tag,
 )
 from pykubeproxy.serving.pagesvg import Bar, sparkline
-from pykubeproxy.serving.sockets import split_address
 
 PAGE_SIZE = 50
 SERVICES, DEBUG = "/services/", "/debug/services/"
@@ -163,37 +161,8 @@ class Source(Protocol):
         ...
 
 
-def is_loopback(address: str) -> bool:
-    """Tell whether a server on this address ("host:port") can be reached from its own machine only."""
-    try:
-        host, _ = split_address(address)
-    except EnvironmentProblem:
-        return False
-    return _is_loopback_host(host)
-
-
-def _is_loopback_host(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def add_pages(routes: Routes, source: Source, *, wall: Callable[[], float] = time.time) -> None:
     """Add the pages to the metrics port's."""
-
-    def guarded(handler: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        def handle(request: Request) -> Response:
-            host = request.headers.get("host", "")
-            name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-            if not _is_loopback_host(name.removeprefix("[").removesuffix("]")):
-                text = f"the status page is served under a loopback name only, not as {host}"
-                return error(HTTPStatus.MISDIRECTED_REQUEST, text)
-            return handler(request)
-
-        return handle
 
     def first(request: Request) -> Response:
         if request.path != "/":
@@ -221,9 +190,9 @@ def add_pages(routes: Routes, source: Source, *, wall: Callable[[], float] = tim
             return _json(what, HTTPStatus.NOT_FOUND)
         return _json(answer.data)
 
-    routes.add("/", guarded(first), is_slow=True)
-    routes.add(SERVICES, guarded(service), is_slow=True)
-    routes.add(DEBUG, guarded(data), is_slow=True)
+    routes.add("/", under_a_loopback_name(first), is_slow=True)
+    routes.add(SERVICES, under_a_loopback_name(service), is_slow=True)
+    routes.add(DEBUG, under_a_loopback_name(data), is_slow=True)
 
 
 def _named(request: Request, prefix: str) -> tuple[str, str]:

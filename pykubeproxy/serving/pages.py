@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.process_collector import ProcessCollector
 
 from pykubeproxy.serving import profiling
+from pykubeproxy.serving.loopback import STATE, from_this_machine
 from pykubeproxy.serving.message import JSON, TEXT, Handler, Request, Response, Routes, error, plain
 from pykubeproxy.serving.metrics import CONTENT_TYPE, Metrics, exposition
 
@@ -142,6 +143,15 @@ def metrics_routes(metrics: Metrics, about: About, *, stopping: threading.Event 
     if about.has_profiling:
         _add_profiling(routes, about, stopping or threading.Event())
     return routes
+
+
+def add_state(routes: Routes, state: Callable[[], Mapping[str, object]]) -> None:
+    """Add the daemon's word on itself, for ``explain`` on the same machine. Not a page of kube-proxy's."""
+
+    def answer(_: Request) -> Response:
+        return Response(HTTPStatus.OK, _compact(state()), JSON)
+
+    routes.add(STATE, from_this_machine(answer))
 
 
 def process_start_time(wall: Callable[[], float] = time.time) -> float:

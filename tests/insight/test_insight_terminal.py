@@ -1,4 +1,4 @@
-"""Answers on a terminal: coloured so that they can be read on white and on black, plain where colours are not wanted."""
+"""Answers on a terminal: readable on white and on black, plain where colours are not wanted."""
 
 import io
 import sys

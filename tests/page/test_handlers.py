@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from pykubeproxy.serving.loopback import is_loopback
 from pykubeproxy.serving.message import Request, Routes
-from pykubeproxy.serving.page import Listing, Overview, ServiceAnswer, ServiceRow, add_pages, is_loopback
+from pykubeproxy.serving.page import Listing, Overview, ServiceAnswer, ServiceRow, add_pages
 from pykubeproxy.serving.pagehtml import tag
 
 LOCAL = {"host": "127.0.0.1:10249"}
