@@ -87,10 +87,22 @@ class _Bars:
 
 _BARS = _Bars()
 
+# Seen on white as on black; of rich's own styles what is still to do looks like what is done on white.
+_DONE = "color(31)"
+_STYLES = {
+    "bar.back": "color(243)",
+    "bar.complete": _DONE,
+    "bar.finished": _DONE,
+    "bar.pulse": _DONE,
+    "progress.percentage": "default",
+    "progress.elapsed": "default",
+}
+
 
 def _progress() -> Progress:
     from rich.console import Console  # noqa: PLC0415 - on a terminal only
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.theme import Theme  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=Console(stderr=True, theme=Theme(_STYLES)), transient=True)

@@ -28,7 +28,8 @@ def port_card(explanation: Explanation, port: Port, rules: str) -> Markup:
     label = f"The way of a packet to {explanation.service}: addresses, chains, endpoints with their share"
     parts: list[Child] = [facts(_facts(port))]
     if port.differences:
-        parts += [tag("h3", "How the kernel differs"), _bullets(port.differences)]
+        shown = _bullets(port.differences[:SHOWN])
+        parts += [tag("h3", "How the kernel differs"), shown, _more(len(port.differences), SHOWN)]
     parts += [tag("h3", "From address to endpoint"), across(picture, label), down(picture, label)]
     parts += [tag("h3", "Addresses"), _addresses(port.addresses)]
     for spread in port.spreads:
@@ -39,9 +40,9 @@ def port_card(explanation: Explanation, port: Port, rules: str) -> Markup:
         parts.append(_more(len(port.unused)))
     if rules:
         lines = rules.splitlines()
-        shown = tag("pre", "\n".join(lines[:RULES]))
+        text = tag("pre", "\n".join(lines[:RULES]))
         more = _more(len(lines), RULES)
-        parts.append(tag("details", tag("summary", "Rules of its own chains, as they should stand"), shown, more))
+        parts.append(tag("details", tag("summary", "Rules of its own chains, as they should stand"), text, more))
     return card(title, parts)
 
 

@@ -18,7 +18,7 @@ from pykubeproxy.insight.tracetext import percent
 from pykubeproxy.model.addresses import with_port
 
 MANY, SHOWN = 20, 10
-"""More endpoints than MANY are too many to read; then so many are shown."""
+"""More endpoints (or oddities) than MANY are too many to read; then so many are shown."""
 
 
 def tree(explanation: Explanation, *, is_whole: bool = False) -> Tree:
@@ -29,13 +29,19 @@ def tree(explanation: Explanation, *, is_whole: bool = False) -> Tree:
         top.add(_kernel(explanation.kernel, "the kernel holds the rules that it should", "the kernel's rules differ"))
     for told in _daemon(explanation):
         top.add(told)
-    for line in explanation.differences:
-        top.add(Text(line, style=ODD))
+    _oddities(top, explanation.differences, is_whole=is_whole)
     for port in explanation.ports:
         _port(top, port, is_whole=is_whole)
-    for line in explanation.problems:
-        top.add(Text(line, style=ODD))
+    _oddities(top, explanation.problems, is_whole=is_whole)
     return top
+
+
+def _oddities(top: Tree, lines: Sequence[str], *, is_whole: bool) -> None:
+    shown = lines if is_whole or len(lines) <= MANY else lines[:SHOWN]
+    for line in shown:
+        top.add(Text(line, style=ODD))
+    if len(shown) < len(lines):
+        top.add(Text(f"… and {len(lines) - len(shown):,} more like these", style=ODD))
 
 
 def _daemon(explanation: Explanation) -> Iterable[Text]:
@@ -59,10 +65,11 @@ def _kernel(state: str, good: str, bad: str) -> Text:
 
 
 def leaves_out(explanation: Explanation) -> bool:
-    """Tell whether there are more endpoints than are shown."""
-    return any(
-        len(found) > MANY for port in explanation.ports for found in (port.unused, *(s.endpoints for s in port.spreads))
-    )
+    """Tell whether there are more endpoints, or more that is odd, than is shown."""
+    lists: list[Sequence[object]] = [explanation.differences, explanation.problems]
+    for port in explanation.ports:
+        lists += [port.unused, port.differences, *(spread.endpoints for spread in port.spreads)]
+    return any(len(found) > MANY for found in lists)
 
 
 def _port(top: Tree, port: Port, *, is_whole: bool) -> None:
@@ -75,8 +82,7 @@ def _port(top: Tree, port: Port, *, is_whole: bool) -> None:
     node = top.add(Text(title, style="bold" if used else f"bold {BAD}"))
     for line in _facts(port):
         node.add(Text(line))
-    for line in port.differences:
-        node.add(Text(line, style=ODD))
+    _oddities(node, port.differences, is_whole=is_whole)
     for address in port.addresses:
         node.add(_address(address))
     for spread in port.spreads:

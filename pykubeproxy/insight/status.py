@@ -15,7 +15,7 @@ import msgspec
 from pykubeproxy.errors import PykubeproxyError
 from pykubeproxy.insight.cluster import Picture
 from pykubeproxy.insight.explain import Explanation, explain
-from pykubeproxy.insight.explainpage import port_card
+from pykubeproxy.insight.explainpage import SHOWN, port_card
 from pykubeproxy.insight.partial import PartialReader, places, way_to
 from pykubeproxy.insight.standing import Standing
 from pykubeproxy.model.addresses import Family, with_port
@@ -31,7 +31,7 @@ from pykubeproxy.serving.page import (
     Sync,
     WatchStatus,
 )
-from pykubeproxy.serving.pagehtml import Child, Markup, ago, badge, card, code, duration, join, moment, tag
+from pykubeproxy.serving.pagehtml import Child, Markup, ago, badge, card, code, duration, join, moment, number, tag
 from pykubeproxy.sync.connections import ConnectionCounts
 from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.history import LENGTH, Record, SyncHistory
@@ -324,7 +324,10 @@ def _family_content(found: _Found, now: float) -> Markup:
         lines.append([badge("warn", "the kernel could not be read"), " ", found.unread])
     if found.waiting:
         lines.append([badge("warn", "changes are waiting"), f" {found.waiting}; the rules may be about to change"])
-    lines += [code(line) for line in (*explanation.differences, *explanation.problems)]
+    odd = (*explanation.differences, *explanation.problems)
+    lines += [code(line) for line in odd[:SHOWN]]
+    if len(odd) > SHOWN:
+        lines.append(f"and {number(len(odd) - SHOWN)} more; /debug/services/ lists all of them")
     if found.applied is not None:
         when = f"{ago(now - found.applied.at)} ago ({moment(found.applied.at)})"
         how = f"in a sync of {duration(found.applied.seconds)}, for: {found.applied.reason}"

@@ -97,3 +97,10 @@ def test_it_is_told(daemon, told):
 
 def test_why_a_service_is_left_out_is_told():
     assert lines(left_out="no match recent") == ["left out by the daemon: no match recent"]
+
+
+def test_of_many_oddities_some_are_told():
+    problems = tuple(f"EndpointSlice default/web-{i}: ports[0].port: is missing" for i in range(3000))
+    shown = lines(problems=problems)
+    assert len(shown) == 11
+    assert shown[-1] == "… and 2,990 more like these"
