@@ -35,9 +35,8 @@ from pykubeproxy.family import FamilyProxy
 from pykubeproxy.model.addresses import FAMILIES, Family
 from pykubeproxy.model.service import Problem, ServiceKey
 from pykubeproxy.netfilter.backend import KINDS, Backend, choose, version
-from pykubeproxy.netfilter.probe import FEATURES, Features, is_supported, probe, tell
+from pykubeproxy.netfilter.probe import is_supported
 from pykubeproxy.netfilter.process import Runner, SubprocessRunner
-from pykubeproxy.netfilter.read import Reader
 from pykubeproxy.netfilter.watch import WatchedRunner
 from pykubeproxy.netfilter.watchers import make_watch
 from pykubeproxy.node import conntrack, memory, nfacct
@@ -47,13 +46,13 @@ from pykubeproxy.node.leftovers import find_ipvs, remove_ipvs, remove_nftables_m
 from pykubeproxy.node.process import set_oom_score_adj
 from pykubeproxy.node.single import holder, only_one
 from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, routes_localnet, tcp_be_liberal
-from pykubeproxy.rules.names import FILTER, FORWARD
 from pykubeproxy.serving.connections import ConnectionCollector
 from pykubeproxy.serving.health import ProxierHealth
 from pykubeproxy.serving.http import HttpServer
 from pykubeproxy.serving.message import Routes
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
 from pykubeproxy.serving.pages import About, add_state, health_routes, metrics_routes
+from pykubeproxy.sync.abilities import Abilities
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use
 from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
 from pykubeproxy.sync.engine import Engine
@@ -76,8 +75,6 @@ NODE_PATIENCE = 5.0
 """Seconds that the first sync waits for the list of the own Node once the rest is there."""
 POD_CIDR_PATIENCE = 300.0
 """Seconds that detectLocalMode NodeCIDR waits for the Node to have its pod network, as kube-proxy does."""
-PROBE_INTERVAL = 600.0
-"""Seconds until a match that the kernel lacks is tried again: its module may have been loaded since."""
 EXIT_RESTART = 1
 
 
@@ -181,7 +178,7 @@ class Daemon:
         self._is_waiting = False
         self._node: Node | None = None
         self._facts: dict[Family, Facts] = {}
-        self._probed_at: dict[Family, float] = {}
+        self._abilities: dict[Family, Abilities] = {}
         self._families: dict[Family, FamilyProxy] = {}
         self._metrics: Metrics
         self._http = HttpServer()
@@ -268,43 +265,15 @@ class Daemon:
             )
         return backends
 
-    def _features(self, backend: Backend) -> Features:
-        """Find out what the kernel can do; what a standing rule shows to work is not tried."""
-        # One chain and not the table: iptables-nft-save fetches all rules whatever table it is asked for.
-        standing = Reader(backend, self._runner).read_chain(FILTER, FORWARD)
-        texts = [standing] if standing else []
-        has_objects = nfacct.ensure() >= frozenset(nfacct.COUNTERS)
-        # A take-over or restart (our chains stand) shows by itself what works: nothing is tried, nothing written. Only
-        # what stands in every filter table of ours and does not in this one is; the rest when the kernel refuses it.
-        wanted: tuple[str, ...] = ("comment", "conntrack")
-        if not standing:
-            wanted = (*wanted, "addrtype", "statistic", "recent", "mark")
-        # Where our chains stand without a rule for INVALID packets, nothing shows the nfacct match to work or to be
-        # missing. Then the objects are taken as proof; a refusal would be looked into (``_look_again``).
-        if has_objects and (not standing or any("--ctstate INVALID" in text for text in texts)):
-            wanted = (*wanted, "nfacct")
-        features = probe(backend, self._runner, texts, wanted)
-        if not has_objects:
-            features = Features({**features.missing, "nfacct": "the kernel has no nfacct objects"})
-        tell(backend.family, features)
-        return features
+    def _look_again(self, family: Family) -> None:
+        """Find out anew what the kernel can do: it has refused something."""
+        self._learn(family, self._abilities[family].find_again(self._facts[family]))
 
-    def _look_again(self, backend: Backend) -> None:
-        """Find out anew what the kernel can do: it has refused something, or lacked something when last asked."""
-        family = backend.family
-        self._probed_at[family] = time.monotonic()
-        facts = self._facts[family]
-        # Whether nfacct objects exist is found out at the start only; without them its match is of no use.
-        wanted = [name for name in FEATURES if name != "nfacct" or facts.nfacct]
-        features = probe(backend, self._runner, (), wanted)
-        if not facts.nfacct:
-            features = Features({**features.missing, "nfacct": ""})
-        known = replace(facts, **_known(features))
-        if known == facts:
-            return
-        tell(family, Features({name: why for name, why in features.missing.items() if why}))
-        self._facts[family] = known
-        self._families[family].configure(self._settings(family), self._options, "features")
+    def _learn(self, family: Family, facts: Facts) -> None:
+        """Take what was found out about the kernel into the rules."""
+        if facts != self._facts[family]:
+            self._facts[family] = facts
+            self._families[family].configure(self._settings(family), self._options, "features")
 
     def _start_families(self, backends: Mapping[Family, Backend], stack: contextlib.ExitStack) -> None:
         options = self._options
@@ -314,11 +283,9 @@ class Daemon:
         stack.callback(watch.stop)
         self._runner = WatchedRunner(self._runner, watch)
         for family, backend in backends.items():
-            features = _patiently(partial(self._features, backend))
-            self._probed_at[family] = time.monotonic()
-            self._facts[family] = Facts(
-                tuple(interface_addresses()), tcp_be_liberal=tcp_be_liberal(), **_known(features)
-            )
+            self._abilities[family] = abilities = Abilities(backend, self._runner)
+            facts = Facts(tuple(interface_addresses()), tcp_be_liberal=tcp_be_liberal())
+            self._facts[family] = _patiently(partial(abilities.find, facts))
             proxy = FamilyProxy(
                 family,
                 backend,
@@ -333,7 +300,7 @@ class Daemon:
                 on_problem=self._on_problem,
                 on_crash=self._ending.put,
                 refresh=self._refresh,
-                on_refused=lambda backend=backend: self._look_again(backend),  # type: ignore[misc]
+                on_refused=partial(self._look_again, family),
                 on_loaded=self._on_loaded,
             )
             self._families[family] = proxy
@@ -484,12 +451,8 @@ class Daemon:
 
     def _refresh(self) -> None:
         """Read again what the machine says; called before each verification."""
-        now = time.monotonic()
-        for family, facts in self._facts.items():
-            lacks = facts.missing or not facts.comments
-            if lacks and now >= self._probed_at[family] + PROBE_INTERVAL and family in self._families:
-                with contextlib.suppress(NetfilterError):  # nothing can be told now
-                    self._look_again(self._families[family].backend)
+        for family in self._families:
+            self._learn(family, self._abilities[family].refreshed(self._facts[family]))
         if not self._options.nodeport_addresses:
             return
         addresses = tuple(interface_addresses())
@@ -655,12 +618,6 @@ def _patiently(ask: Callable[[], T]) -> T:
                 is_told = True
                 log.warning("lock busy", why=str(busy), consequence="waiting for it")
             time.sleep(LOCK_RETRY)
-
-
-def _known(features: Features) -> dict[str, Any]:
-    """Return the fields of Facts that tell of features."""
-    missing = frozenset(features.missing) - {"nfacct", "comment"}
-    return {"nfacct": features.has("nfacct"), "comments": features.has("comment"), "missing": missing}
 
 
 class _Services:
