@@ -56,13 +56,13 @@ def _run(values: dict[str, Any]) -> None:
     elif invocation.dry_run:
         _dry_run(invocation)
     elif invocation.cleanup:
-        from pykubeproxy import daemon  # noqa: PLC0415
+        from pykubeproxy import once  # noqa: PLC0415
 
-        daemon.cleanup(options)
+        once.cleanup(options)
     elif invocation.init_only:
-        from pykubeproxy import daemon  # noqa: PLC0415
+        from pykubeproxy import once  # noqa: PLC0415
 
-        daemon.initialise(options)
+        once.initialise(options)
     else:
         from pykubeproxy import daemon  # noqa: PLC0415
 
@@ -70,14 +70,14 @@ def _run(values: dict[str, Any]) -> None:
 
 
 def _dry_run(invocation: Invocation) -> None:
-    from pykubeproxy import daemon, dryrun  # noqa: PLC0415
+    from pykubeproxy import dryrun, once  # noqa: PLC0415
 
     options = invocation.options
     families: tuple[Family, ...] = FAMILIES
     if invocation.ip_family:
         families = ("IPv4",) if invocation.ip_family.lower() == "ipv4" else ("IPv6",)
     name = hostname(options, socket.gethostname())
-    objects = daemon.read_objects(options, name)
+    objects = once.read_objects(options, name)
     for document in dryrun.documents(options, objects, name, families):
         click.echo(document, nl=False)
 

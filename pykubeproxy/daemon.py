@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import signal
 import sys
 import threading
@@ -30,11 +29,11 @@ from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.reload import ConfigWatcher, plan_reload
 from pykubeproxy.config.write import to_configz_document
-from pykubeproxy.errors import ConfigurationError, EnvironmentProblem, LockBusyError, NetfilterError, PykubeproxyError
-from pykubeproxy.family import FamilyProxy
+from pykubeproxy.errors import EnvironmentProblem, LockBusyError, PykubeproxyError
+from pykubeproxy.family import FamilyProxy, ServiceFeed, SliceFeed
 from pykubeproxy.model.addresses import FAMILIES, Family
 from pykubeproxy.model.service import Problem, ServiceKey
-from pykubeproxy.netfilter.backend import KINDS, Backend, choose, version
+from pykubeproxy.netfilter.backend import Backend, choose, version
 from pykubeproxy.netfilter.probe import is_supported
 from pykubeproxy.netfilter.process import Runner, SubprocessRunner
 from pykubeproxy.netfilter.watch import WatchedRunner
@@ -42,10 +41,11 @@ from pykubeproxy.netfilter.watchers import make_watch
 from pykubeproxy.node import conntrack, memory, nfacct
 from pykubeproxy.node.addresses import interface_addresses, ipv6_supported, node_ips
 from pykubeproxy.node.check import findings, read_facts, warn
-from pykubeproxy.node.leftovers import find_ipvs, remove_ipvs, remove_nftables_mode
+from pykubeproxy.node.leftovers import find_ipvs
 from pykubeproxy.node.process import set_oom_score_adj
-from pykubeproxy.node.single import holder, only_one
-from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, routes_localnet, tcp_be_liberal
+from pykubeproxy.node.single import only_one
+from pykubeproxy.node.sysctl import init_sysctls, tcp_be_liberal
+from pykubeproxy.once import connect, require_root, sysctl_plan
 from pykubeproxy.serving.connections import ConnectionCollector
 from pykubeproxy.serving.health import ProxierHealth
 from pykubeproxy.serving.http import HttpServer
@@ -53,16 +53,14 @@ from pykubeproxy.serving.message import Routes
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
 from pykubeproxy.serving.pages import About, add_state, health_routes, metrics_routes
 from pykubeproxy.sync.abilities import Abilities
-from pykubeproxy.sync.cleanup import clean_up, tables_in_use
-from pykubeproxy.sync.derive import Facts, answers_on_loopback, pod_cidrs, rule_settings
+from pykubeproxy.sync.derive import Facts, pod_cidrs, rule_settings
 from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.runner import LOCK_RETRY
 from pykubeproxy.watch.apisource import ApiSource
 from pykubeproxy.watch.early import Ahead, Gate, Gated
 from pykubeproxy.watch.events import EventRecorder, ObjectRef, node_ref
 from pykubeproxy.watch.following import ManifestSource
-from pykubeproxy.watch.manifests import ClusterObjects, load
-from pykubeproxy.watch.objects import EndpointSlice, Node, Service
+from pykubeproxy.watch.objects import Node
 from pykubeproxy.watch.source import Handlers, Source
 
 if TYPE_CHECKING:
@@ -76,88 +74,6 @@ NODE_PATIENCE = 5.0
 POD_CIDR_PATIENCE = 300.0
 """Seconds that detectLocalMode NodeCIDR waits for the Node to have its pod network, as kube-proxy does."""
 EXIT_RESTART = 1
-
-
-def read_objects(options: Options, node_name: str) -> ClusterObjects:
-    """Read all objects once: from manifests, or by listing from the API server."""
-    if options.manifests:
-        objects = load(options.manifests)
-        if objects.problems and not (objects.services or objects.slices or objects.nodes):
-            raise ConfigurationError([f"--manifests: {problem}" for problem in objects.problems])
-        for problem in objects.problems:
-            log.warning("manifest problem", problem=problem)
-        return objects
-    from pykubeproxy.watch.once import list_once  # noqa: PLC0415 - see _connect
-
-    return list_once(_connect(options), node_name)
-
-
-def _connect(options: Options) -> ApiClient:
-    from pykubeproxy.watch.client import connect  # noqa: PLC0415 - 0.2 s and 36 MB that manifests do without
-
-    return connect(options.client)
-
-
-def require_root() -> None:
-    """Raise EnvironmentProblem unless this process may write rules."""
-    if os.geteuid() != 0:
-        raise EnvironmentProblem(
-            "needs root (uid 0 with CAP_NET_ADMIN and CAP_NET_RAW) to write rules; --dry-run prints them without"
-        )
-
-
-def cleanup(options: Options, runner: Runner | None = None) -> None:
-    """Do ``--cleanup``: remove our rules from both families of both backends. No API server is asked."""
-    require_root()
-    if (running := holder()) is not None and running[1] == 0:
-        log.warning("daemon runs", pid=running[0], consequence="it will write its rules again; stop it first")
-    runner = runner or SubprocessRunner()
-    there = [kind for kind in KINDS if shutil.which(f"iptables-{kind}-restore")]
-    if not there:
-        choose(options.iptables_backend, runner)
-    failures: list[str] = []
-    for kind in there:
-        for family in FAMILIES:
-            backend = Backend(kind, family)
-            try:
-                clean_up(backend, runner, tables=tables_in_use(backend))
-            except (NetfilterError, EnvironmentProblem) as exc:
-                if family == "IPv6" and not ipv6_supported():
-                    continue
-                failures.append(f"{kind} {family}: {exc}")
-    for family in FAMILIES:
-        remove_nftables_mode(family)
-    failures += remove_ipvs(find_ipvs())
-    if routes_localnet():
-        log.info(
-            "sysctl left",
-            name="net.ipv4.conf.all.route_localnet",
-            value=1,
-            why="what it was before is not known; the rule in KUBE-FIREWALL that guards it is left too",
-        )
-    if failures:
-        raise NetfilterError("encountered an error while tearing down rules: " + "; ".join(failures))
-
-
-def sysctl_plan(options: Options, node_ip: str | None = None) -> SysctlPlan:
-    """Return the sysctls that the options ask for."""
-    conntrack = options.conntrack
-    return SysctlPlan(
-        route_localnet=options.iptables.localhost_nodeports and answers_on_loopback(options, node_ip),
-        conntrack_max_per_core=conntrack.max_per_core,
-        conntrack_min=conntrack.min,
-        cores=os.cpu_count() or 1,
-        tcp_established_timeout=conntrack.tcp_established_timeout,
-        tcp_close_wait_timeout=conntrack.tcp_close_wait_timeout,
-        tcp_be_liberal=conntrack.tcp_be_liberal,
-        udp_timeout=conntrack.udp_timeout,
-        udp_stream_timeout=conntrack.udp_stream_timeout,
-    )
-
-
-def initialise(options: Options) -> None:
-    """Do ``--init-only``: what needs more rights than the daemon should have."""
-    init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
 
 
 def run(invocation: Invocation, given: FlagValues, node_name: str) -> int:
@@ -311,8 +227,8 @@ class Daemon:
         """Connect and begin to list; what is listed waits at the gate."""
         options, gate = self._options, self._gate
         handlers: Handlers = Handlers(
-            Gated(_Services(self._families), gate),
-            Gated(_Slices(self._families), gate),
+            Gated(ServiceFeed(self._families), gate),
+            Gated(SliceFeed(self._families), gate),
             Gated(_Nodes(self._on_node), gate),
         )
         client: ApiClient | None = None
@@ -320,7 +236,7 @@ class Daemon:
         if options.manifests:
             source = ManifestSource(options.manifests, handlers, node_name=self._node_name, on_crash=self._ending.put)
         else:
-            client = _connect(options)
+            client = connect(options)
             source = ApiSource(client.session, handlers, node_name=self._node_name, on_crash=self._ending.put)
         self._source = source
         source.start()
@@ -618,40 +534,6 @@ def _patiently(ask: Callable[[], T]) -> T:
                 is_told = True
                 log.warning("lock busy", why=str(busy), consequence="waiting for it")
             time.sleep(LOCK_RETRY)
-
-
-class _Services:
-    def __init__(self, families: Mapping[Family, FamilyProxy]) -> None:
-        self._families = families
-
-    def replace(self, objects: Any) -> None:
-        for proxy in self._families.values():
-            proxy.state.replace_services(objects)
-
-    def upsert(self, obj: Service) -> None:
-        for proxy in self._families.values():
-            proxy.state.set_service(obj)
-
-    def delete(self, namespace: str, name: str) -> None:
-        for proxy in self._families.values():
-            proxy.state.delete_service(namespace, name)
-
-
-class _Slices:
-    def __init__(self, families: Mapping[Family, FamilyProxy]) -> None:
-        self._families = families
-
-    def replace(self, objects: Any) -> None:
-        for proxy in self._families.values():
-            proxy.state.replace_slices(objects)
-
-    def upsert(self, obj: EndpointSlice) -> None:
-        for proxy in self._families.values():
-            proxy.state.set_slice(obj)
-
-    def delete(self, namespace: str, name: str) -> None:
-        for proxy in self._families.values():
-            proxy.state.delete_slice(namespace, name)
 
 
 class _Nodes:

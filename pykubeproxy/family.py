@@ -1,10 +1,13 @@
-"""One IP family of the daemon: its state, engine, loop, conntrack keeper and health check ports, wired together."""
+"""One IP family of the daemon: its state, engine, loop, conntrack keeper and health check ports, wired together.
+
+The feeds hand what the sources bring to all families alike.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -35,6 +38,7 @@ from pykubeproxy.sync.flows import FlowKeeper
 from pykubeproxy.sync.history import SyncHistory
 from pykubeproxy.sync.runner import SyncLoop
 from pykubeproxy.sync.telling import Outcome, Reporter
+from pykubeproxy.watch.objects import EndpointSlice, Service
 
 log = structlog.get_logger()
 
@@ -264,3 +268,47 @@ class FamilyProxy:
     def _local_addresses(self) -> frozenset[str]:
         found: Any = interface_addresses()
         return local_addresses(found, self.family)
+
+
+class ServiceFeed:
+    """Hands Services to every family."""
+
+    def __init__(self, families: Mapping[Family, FamilyProxy]) -> None:
+        self._families = families
+
+    def replace(self, objects: Any) -> None:
+        """See Handler."""
+        for proxy in self._families.values():
+            proxy.state.replace_services(objects)
+
+    def upsert(self, obj: Service) -> None:
+        """See Handler."""
+        for proxy in self._families.values():
+            proxy.state.set_service(obj)
+
+    def delete(self, namespace: str, name: str) -> None:
+        """See Handler."""
+        for proxy in self._families.values():
+            proxy.state.delete_service(namespace, name)
+
+
+class SliceFeed:
+    """Hands EndpointSlices to every family."""
+
+    def __init__(self, families: Mapping[Family, FamilyProxy]) -> None:
+        self._families = families
+
+    def replace(self, objects: Any) -> None:
+        """See Handler."""
+        for proxy in self._families.values():
+            proxy.state.replace_slices(objects)
+
+    def upsert(self, obj: EndpointSlice) -> None:
+        """See Handler."""
+        for proxy in self._families.values():
+            proxy.state.set_slice(obj)
+
+    def delete(self, namespace: str, name: str) -> None:
+        """See Handler."""
+        for proxy in self._families.values():
+            proxy.state.delete_slice(namespace, name)

@@ -133,9 +133,9 @@ def asked_for(context: click.Context, flags: dict[str, Any]) -> Asked:
 
 def objects_of(asked: Asked) -> ClusterObjects:
     """Read all objects once."""
-    from pykubeproxy import daemon  # noqa: PLC0415 - what it imports takes half a second
+    from pykubeproxy import once  # noqa: PLC0415 - what it imports takes half a second
 
-    return daemon.read_objects(asked.options, asked.node_name)
+    return once.read_objects(asked.options, asked.node_name)
 
 
 def own_node_of(asked: Asked, objects: ClusterObjects) -> tuple[Node | None, list[str]]:
