@@ -1,4 +1,4 @@
-"""What is done once, and over: ``--cleanup``, ``--init-only``, reading all objects. The daemon begins with a part of it.
+"""What is done once and is over: ``--cleanup``, ``--init-only``, reading all objects; also what a daemon begins with.
 
 It must not start a thread, nor keep anything.
 """
