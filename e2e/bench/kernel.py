@@ -26,6 +26,9 @@ T = TypeVar("T")
 INTERVAL = 0.002
 """Seconds between two looks: the resolution of every measured delay."""
 
+AGAIN = (0.02, 0.2)
+"""Seconds after a commit was seen when it is looked at again: a dump that falls into a large one shows a part of it."""
+
 _NETLINK_NETFILTER = 12
 _SUBSYSTEM = 10 << 8
 _GETCHAIN, _GETRULE, _GETGEN = _SUBSYSTEM | 4, _SUBSYSTEM | 7, _SUBSYSTEM | 16
@@ -170,15 +173,18 @@ def wait(
 ) -> float:
     """Wait for a state of the kernel; return the monotonic time of the look that saw the commit which brought it.
 
-    ``is_there`` is asked only when the stamp is another than ``after`` and than at the last look.
+    ``is_there`` is asked when the stamp is another than ``after`` and than at the last look, and AGAIN a little later.
     """
     limit = time.monotonic() + timeout
+    again: list[float] = []
     asked_alive = time.monotonic()
     last = after
     while True:
         now = time.monotonic()
         stamp = kernel.stamp()
-        if stamp != last:
+        is_due = bool(again) and now >= again[0]
+        if stamp != last or is_due:
+            again = again[1:] if stamp == last else [now + later for later in AGAIN]
             last = stamp
             if is_there():
                 return now if kernel.stamp() == stamp else time.monotonic()

@@ -73,3 +73,16 @@ def test_what_was_seen_once_is_not_asked_again():
     there.update((2, 3))
     assert is_complete()
     assert asked == [1, 2, 2, 3]
+
+
+def test_a_commit_is_looked_at_again():
+    class Still:
+        """A kernel with one commit whose first dump shows a part of it."""
+
+        def stamp(self):
+            return 2
+
+    answers = iter([False, True])
+    kernel.wait(Still(), lambda: next(answers), "the rest", timeout=10, after=1)
+    with pytest.raises(kernel.Timeout):
+        kernel.wait(Still(), lambda: False, "the rest", timeout=0.3, after=1)
