@@ -13,7 +13,12 @@ from e2e.kind.site import KindSite
 from e2e.lab.checks import CHECKS
 from e2e.netlab import LabError
 
-SKIP = r"\[Disruptive\]|\[Serial\]|\[Feature:|\[Flaky\]|LoadBalancer"
+# The parts of the suite in which a service proxy has a part, without what a kind cluster of one IP family has not got.
+FOCUS = (
+    r"\[sig-network\] (Services|Service endpoints|Service CIDRs|EndpointSlice|Endpoints|Conntrack|KubeProxy|Networking"
+    r"|Topology Hints|Traffic Distribution|HostPort)"
+)
+SKIP = r"\[Disruptive\]|\[Serial\]|\[Feature:|\[Flaky\]"
 
 
 def main(arguments: list[str] | None = None, commands: Commands | None = None) -> int:
@@ -24,7 +29,7 @@ def main(arguments: list[str] | None = None, commands: Commands | None = None) -
     parser.add_argument("--engine", choices=("docker", "podman"), default="docker")
     parser.add_argument("--keep", action="store_true", help="leave the cluster standing")
     parser.add_argument(
-        "--e2e-test", type=Path, metavar="FILE", help="the upstream suite's e2e.test: run its Services part"
+        "--e2e-test", type=Path, metavar="FILE", help="the upstream suite's e2e.test: run its parts for a proxy"
     )
     given = parser.parse_args(arguments)
     try:
@@ -51,14 +56,14 @@ def _run(cluster: Cluster, image: str, suite: Path | None) -> int:
     finally:
         site.close()
     if suite is not None:
-        complaints += tell("the upstream suite's Services", lambda: upstream(cluster, suite))
+        complaints += tell("the upstream suite", lambda: upstream(cluster, suite))
     return complaints
 
 
 def upstream(cluster: Cluster, suite: Path) -> list[str]:
-    """Run the Services tests of the upstream suite."""
+    """Run the tests of the upstream suite in which a service proxy has a part."""
     argv = [str(suite), f"--kubeconfig={cluster.kubeconfig}", "--provider=skeleton", "--ginkgo.no-color"]
-    argv += [r"--ginkgo.focus=\[sig-network\] Services", f"--ginkgo.skip={SKIP}"]
+    argv += [f"--ginkgo.focus={FOCUS}", f"--ginkgo.skip={SKIP}"]
     done = cluster.commands.run(argv, timeout=7200)
     return [] if done.status == 0 else [line for line in done.stdout.splitlines() if "[FAIL]" in line] or [done.stderr]
 

@@ -1,6 +1,7 @@
 """The logic of the kind scripts, with a stand-in for kind, kubectl and docker: which commands, in which order."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -238,7 +239,15 @@ def test_the_upstream_suite_runs_where_it_is_given(monkeypatch, capsys, tmp_path
     fake = Fake()
     assert script.main(["mine:1", "--e2e-test", str(tmp_path / "e2e.test")], fake) == 0
     (line,) = fake.said("e2e.test")
-    assert r"--ginkgo.focus=\[sig-network\] Services" in line
+    focus, skip = (re.search(rf"--ginkgo.{word}=(.*?)(?= --|$)", line)[1] for word in ("focus", "skip"))
+    for name in (
+        "Services should be rejected when no endpoints exist",
+        "Conntrack should be able to preserve UDP traffic",
+    ):
+        assert re.search(focus, f"[sig-network] {name}")
+    on_type = "serve endpoints on same port and different protocol for internal traffic on Type LoadBalancer"
+    assert not re.search(skip, f"[sig-network] Services should {on_type}")
+    assert re.search(skip, "[sig-network] LoadBalancers [Feature:LoadBalancer] should be able to change the type")
     broken = Fake("e2e.test")
     assert script.main(["mine:1", "--e2e-test", str(tmp_path / "e2e.test")], broken) == 1
     assert "[FAIL] a test of the suite" in capsys.readouterr().out
