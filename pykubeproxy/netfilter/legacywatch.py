@@ -7,9 +7,11 @@ period, which is what finds a writer without the lock. A glance at filter and ma
 0.3 ms) comes first: what is plainly missing there is told without waiting.
 
 Our own writes. While a process of ours runs, as many releases of the lock are its own as its input has tables; any more
-are a stranger's. What a write of ours leaves is unknown at first (no digest) and is taken as the new normal at the next
-quiet moment, unless a stranger held the lock since: then the tables we wrote are suspect. Where a writer without the
-lock comes between our write and that moment, nothing tells; the engine's rare full reading finds it.
+are a stranger's. What a write of ours leaves is unknown at first (no digest). Of small tables the digest is taken at
+the next quiet moment. Of large ones it would cost more CPU than the change itself, so only their sizes are noted, and
+the next look takes what it finds for normal if that has the same size. In both cases a stranger who held the lock since
+makes the tables we wrote suspect. Where a writer without the lock comes before the digest, or changes a large table
+but not its size, nothing tells; the engine's rare full reading finds it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import structlog
 from pykubeproxy.errors import EnvironmentProblem, NetfilterError
 from pykubeproxy.model.addresses import FAMILIES, Family
 from pykubeproxy.netfilter import legacy
-from pykubeproxy.netfilter.contents import digest, tables_in_use
+from pykubeproxy.netfilter.contents import digest, size, tables_in_use
 from pykubeproxy.netfilter.suspects import EVERYTHING, Suspects
 from pykubeproxy.netfilter.watch import Notice
 from pykubeproxy.rules.names import TABLES
@@ -44,6 +46,8 @@ PATIENCE = 1.0
 SETTLING, SETTLE_SHARE = 1.0, 5.0
 """When the result of our last write is taken as the new normal: after so many seconds at most, or after so many times
 what a digest takes, if that is shorter. The sooner, the less can hide; but one for each write would be dear."""
+CHEAP = 0.02
+"""Seconds that the digests may take which are made after a write of ours; where they take longer, sizes have to do."""
 GLANCES = 0.1
 """Seconds between two glances, however many writers come."""
 
@@ -85,6 +89,10 @@ class LegacyWatch:
         """Guards everything below. Digests are taken without it."""
         self._known: dict[Family, dict[str, bytes]] = {family: {} for family in families}
         """Table -> digest of what we take for normal (b"": not in use); a table that is missing here is unknown."""
+        self._sizes: dict[Family, dict[str, tuple[int, int]]] = {family: {} for family in families}
+        """Table -> the size that a write of ours has left, of tables whose digest is unknown."""
+        self._cost = 0.0
+        """Seconds that the digests of what we had written took when they were last made."""
         self._looked: set[Family] = set()
         """Families that have been looked at once."""
         self._unseen: set[Family] = set()
@@ -133,10 +141,12 @@ class LegacyWatch:
             self._drain()
             self._looked.add(family)
             known, is_busy, version = dict(self._known[family]), bool(self._ours), self._version
+            sizes = {} if is_busy else dict(self._sizes[family])
             has_visitor = family in self._unseen or (self._is_open and not is_busy)
             self._unseen.discard(family)
         # What we wrote and nobody touched is no suspect; while a child runs, it cannot be told whether anybody did.
         asked = [table for table in TABLES if table in known or has_visitor or not is_busy]
+        resized = {table for table, noted in sizes.items() if _size(family, table) != noted}
         found = _digests(family, asked)
         with self._mutex:
             self._drain()
@@ -144,9 +154,10 @@ class LegacyWatch:
             for table in asked:
                 if table in found and (table in known or has_visitor or is_calm):
                     self._known[family][table] = found[table]
+                    self._sizes[family].pop(table, None)
                 else:
                     self._known[family].pop(table, None)
-        changed = [t for t in asked if (found.get(t) != known[t] if t in known else has_visitor)]
+        changed = [t for t in asked if (found.get(t) != known[t] if t in known else has_visitor or t in resized)]
         return Suspects(frozenset(changed))
 
     def begins(self, run: object, argv: list[str], stdin: bytes) -> None:
@@ -164,6 +175,7 @@ class LegacyWatch:
                 self._version += 1
                 for table in written:
                     self._known.get(family, {}).pop(table, None)
+                    self._sizes.get(family, {}).pop(table, None)
             self._ours.add(run)
             self._expected += takes
 
@@ -220,7 +232,7 @@ class LegacyWatch:
             dues.append(self._told_at())
         if self._wants_glance and self._can_glance:
             dues.append(self._glanced_at + GLANCES)
-        if self._is_unsettled():
+        if self._is_unsettled() and self._cost <= CHEAP:
             dues.append(self._settle_at())
         return min(dues) - now if dues else None
 
@@ -268,16 +280,21 @@ class LegacyWatch:
                 self._notice(family)
 
     def _settle(self) -> None:
-        """Take what our writes have left for the new normal, if nobody came between."""
+        """Take what our writes have left for the new normal, if nobody came between; of what is large note the size."""
         with self._mutex:
-            if self._ours or not self._is_unsettled() or self._clock() < self._settle_at():
+            if self._ours or not self._is_unsettled():
                 return
             version = self._version
             asked = self._unsettled()
+            if self._cost > CHEAP:
+                self._note_sizes(asked)
+                return
+            if self._clock() < self._settle_at():
+                return
         started = self._clock()
         found = {family: _digests(family, tables) for family, tables in asked.items()}
         with self._mutex:
-            self._seconds = self._clock() - started
+            self._cost = self._seconds = self._clock() - started
             self._drain()
             if version != self._version or self._ours or self._is_open:
                 self._wrote_at = self._clock()
@@ -288,6 +305,14 @@ class LegacyWatch:
                     self._wrote_at, self._seconds = self._clock(), SETTLING
 
     # -- inside, with the mutex held
+
+    def _note_sizes(self, unsettled: dict[Family, list[str]]) -> None:
+        for family, tables in unsettled.items():
+            noted = self._sizes[family]
+            for table in tables_in_use(family).intersection(tables).difference(noted):
+                found = _size(family, table)
+                if found is not None:
+                    noted[table] = found
 
     def _drain(self) -> None:
         """Take in what happened to the lock file."""
@@ -377,6 +402,14 @@ def _digests(family: Family, tables: Sequence[str]) -> dict[str, bytes]:
         except NetfilterError as exc:
             log.debug("table not digested", family=family, table=table, error=str(exc))
     return found
+
+
+def _size(family: Family, table: str) -> tuple[int, int] | None:
+    """Return the size of a table that is in use; None where the kernel does not show it."""
+    try:
+        return size(family, table)
+    except NetfilterError:
+        return None
 
 
 def _silence(descriptor: int) -> None:

@@ -122,6 +122,24 @@ def test_what_we_wrote_is_settled_by_itself():
         assert it.look() == NAT
 
 
+def test_what_we_wrote_into_a_large_table_is_known_by_its_size(monkeypatch):
+    """Its digest would cost more than the change; a writer without the lock is found all the same."""
+    own = "*nat\n:KUBE-SVC-BBBBBBBBBBBBBBBB - [0:0]\n-A KUBE-SVC-BBBBBBBBBBBBBBBB -j RETURN\nCOMMIT\n"
+    with listening("legacy", document=OURS) as it:
+        it.own(own)
+        eventually(lambda: "nat" in it.watch._known["IPv4"], "what a digest costs")
+        monkeypatch.setattr(legacywatch, "CHEAP", -1.0)
+        for find in (NOTHING, NAT, NOTHING):
+            it.own(own)
+            eventually(lambda: "nat" in it.watch._sizes["IPv4"], "the size")
+            assert "nat" not in it.watch._known["IPv4"]
+            if find is NAT:
+                it.other(EDIT, lock=it.lock.parent / "another.lock")
+            assert it.look() == find
+        it.other(EDIT, lock=it.lock.parent / "another.lock")
+        assert it.look() == NAT  # from the look on it is known by its digest
+
+
 def test_what_is_plainly_missing_is_told_before_the_others_have_finished(monkeypatch):
     monkeypatch.setattr(legacywatch, "QUIET", 3600.0)
     monkeypatch.setattr(legacywatch, "PATIENCE", 3600.0)
