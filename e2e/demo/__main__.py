@@ -89,8 +89,7 @@ def _keep(stage: Stage) -> None:
     """Leave the laboratory standing until Ctrl-C, and tell how to walk around in it."""
     lab = stage.lab
     curl = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://10.101.245.66/\").read().decode())'"
-    print(
-        f"""
+    told = f"""
 The laboratory stands until you press Ctrl-C here. In another terminal, as root:
 
   the node            {lab.node.enter()} bash
@@ -102,9 +101,8 @@ The laboratory stands until you press Ctrl-C here. In another terminal, as root:
   change it             edit the manifests in {stage.live}
   what the proxy says   tail -f {stage.proxy.log}
 """
-    )
-    sys.stdout.flush()
     try:
+        print(told, flush=True)
         threading.Event().wait()
     except (KeyboardInterrupt, SystemExit):
         print("removing the laboratory")
