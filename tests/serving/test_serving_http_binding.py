@@ -129,7 +129,7 @@ def test_stop_frees_ports_threads_and_files():
             assert read_all(sock) == b""
         open_socket(*served.addresses[0]).close()
         server.stop()  # once more does nothing
-    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files  # what others left may have been collected
     assert [thread.name for thread in threading.enumerate() if thread.name == "http"] == []
 
 
