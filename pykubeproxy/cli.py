@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 import click
 
 from pykubeproxy import __version__, commands, log
+from pykubeproxy.commands.common import families_of
 from pykubeproxy.config.flags import FlagGroup, Invocation, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.write import write_config
 from pykubeproxy.errors import ConfigurationError, PykubeproxyError, UsageError
-from pykubeproxy.model.addresses import FAMILIES, Family
 
 EMULATED_VERSION = "v1.36.2"
 """The Kubernetes release whose kube-proxy this follows."""
@@ -73,12 +73,9 @@ def _dry_run(invocation: Invocation) -> None:
     from pykubeproxy import dryrun, once  # noqa: PLC0415
 
     options = invocation.options
-    families: tuple[Family, ...] = FAMILIES
-    if invocation.ip_family:
-        families = ("IPv4",) if invocation.ip_family.lower() == "ipv4" else ("IPv6",)
     name = hostname(options, socket.gethostname())
     objects = once.read_objects(options, name)
-    for document in dryrun.documents(options, objects, name, families):
+    for document in dryrun.documents(options, objects, name, families_of(invocation)):
         click.echo(document, nl=False)
 
 

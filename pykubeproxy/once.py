@@ -47,9 +47,9 @@ def read_objects(options: Options, node_name: str) -> ClusterObjects:
 
 def connect(options: Options) -> ApiClient:
     """Connect to the API server that the options name."""
-    from pykubeproxy.watch.client import connect  # noqa: PLC0415 - 0.2 s and 36 MB that manifests do without
+    from pykubeproxy.watch import client  # noqa: PLC0415 - 0.2 s and 36 MB that manifests do without
 
-    return connect(options.client)
+    return client.connect(options.client)
 
 
 def require_root() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from pykubeproxy import log
-from pykubeproxy.config.flags import FLAGS, flag_options, resolve
+from pykubeproxy.config.flags import FLAGS, Invocation, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
@@ -124,11 +124,15 @@ def asked_for(context: click.Context, flags: dict[str, Any]) -> Asked:
     for flag, is_given in actions.items():
         if is_given:
             raise UsageError(f"{flag} and {context.info_name} exclude each other")
-    families: tuple[Family, ...] = FAMILIES
-    if invocation.ip_family:
-        families = ("IPv4",) if invocation.ip_family == "ipv4" else ("IPv6",)
     options = invocation.options
-    return Asked(options, hostname(options, socket.gethostname()), families)
+    return Asked(options, hostname(options, socket.gethostname()), families_of(invocation))
+
+
+def families_of(invocation: Invocation) -> tuple[Family, ...]:
+    """Return both families, or the one that --ip-family names."""
+    if not invocation.ip_family:
+        return FAMILIES
+    return ("IPv4",) if invocation.ip_family == "ipv4" else ("IPv6",)
 
 
 def objects_of(asked: Asked) -> ClusterObjects:

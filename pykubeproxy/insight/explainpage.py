@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 
 from pykubeproxy.insight.explain import Address, Explanation, Port, Share, Spread
 from pykubeproxy.insight.explaintext import duration
-from pykubeproxy.insight.tracetext import percent
+from pykubeproxy.insight.tracetext import percent_of
 from pykubeproxy.model.addresses import with_port
 from pykubeproxy.serving.pagehtml import Child, Markup, badge, card, code, facts, number, plural, table, tag
 from pykubeproxy.serving.pagesvg import Box, Drawing, across, down
@@ -104,7 +103,7 @@ def _endpoints(port: Port, spread: Spread) -> Markup:
         if not one.in_kernel:
             notes += [" ", badge("bad", "not in the kernel")]
         node = "this node" if one.is_on_this_node else one.node or "not known"
-        cells: list[Child] = [_percent(one), notes, node, code(one.chain)]
+        cells: list[Child] = [percent_of(one.share), notes, node, code(one.chain)]
         cells.append("" if one.connections is None else number(one.connections))
         if port.affinity_limit is not None:
             cells.append("" if one.clients is None else f"{one.clients} of {port.affinity_limit}")
@@ -119,10 +118,6 @@ def _long(headers: Sequence[str], rows: Sequence[Sequence[Child]]) -> list[Marku
         more = tag("summary", f"the other {number(len(rows) - SHOWN)}")
         found.append(tag("details", more, table(headers, rows[SHOWN:])))
     return found
-
-
-def _percent(share: Share) -> str:
-    return percent(Fraction(share.share).limit_denominator(2**31)) if share.share else "0 %"
 
 
 def _more(count: int, shown: int = LISTED) -> Child:
@@ -173,6 +168,6 @@ def _endpoint(spread: Spread, share: Share) -> Box:
     counted = "" if share.connections is None else plural(share.connections, "connection")
     state = "" if share.state == "ready" else share.state
     missing = "" if share.in_kernel else "not in the kernel"
-    note = ", ".join(part for part in (_percent(share), where, counted, state, missing) if part)
+    note = ", ".join(part for part in (percent_of(share.share), where, counted, state, missing) if part)
     kind = "endpoint" if share.in_kernel and share.state == "ready" else "missing"
     return Box(f"{spread.chain} {share.chain}", share.target, note, kind, share.share)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
+from typing import TypeVar
 
 from rich.text import Text
 from rich.tree import Tree
 
 from pykubeproxy.insight.colours import BAD, GOOD, ODD, SHARE
 from pykubeproxy.insight.explain import Address, Explanation, Port, Share, Spread, Unused
-from pykubeproxy.insight.tracetext import percent
+from pykubeproxy.insight.tracetext import percent_of
 from pykubeproxy.model.addresses import with_port
+
+T = TypeVar("T")
 
 MANY, SHOWN = 20, 10
 """More endpoints (or oddities) than MANY are too many to read; then so many are shown."""
@@ -36,8 +38,12 @@ def tree(explanation: Explanation, *, is_whole: bool = False) -> Tree:
     return top
 
 
+def _first(items: Sequence[T], *, is_whole: bool) -> Sequence[T]:
+    return items if is_whole or len(items) <= MANY else items[:SHOWN]
+
+
 def _oddities(top: Tree, lines: Sequence[str], *, is_whole: bool) -> None:
-    shown = lines if is_whole or len(lines) <= MANY else lines[:SHOWN]
+    shown = _first(lines, is_whole=is_whole)
     for line in shown:
         top.add(Text(line, style=ODD))
     if len(shown) < len(lines):
@@ -92,7 +98,7 @@ def _port(top: Tree, port: Port, *, is_whole: bool) -> None:
 
 
 def _unused(left: Tree, endpoints: Sequence[Unused], *, is_whole: bool) -> None:
-    shown = endpoints if is_whole or len(endpoints) <= MANY else endpoints[:SHOWN]
+    shown = _first(endpoints, is_whole=is_whole)
     for one in shown:
         left.add(Text.assemble(one.target, f" on {one.node}" if one.node else "", (f": {one.why}", ODD)))
     for why, count in Counter(one.why for one in endpoints[len(shown) :]).most_common():
@@ -143,8 +149,9 @@ def _count(number: int, noun: str) -> str:
 def _spread(top: Tree, port: Port, spread: Spread, *, is_whole: bool) -> None:
     node = top.add(Text.assemble((spread.chain, ""), (f"  policy {spread.policy}", "dim")))
     left: list[Share] = []
+    first = len(_first(spread.endpoints, is_whole=is_whole))
     for place, share in enumerate(spread.endpoints):
-        if is_whole or len(spread.endpoints) <= MANY or place < SHOWN or _is_notable(port, share):
+        if place < first or _is_notable(port, share):
             node.add(_share(port, share))
         else:
             left.append(share)
@@ -172,17 +179,13 @@ def _rest(shares: Sequence[Share]) -> Text:
 
 
 def _chances(shares: Iterable[Share]) -> str:
-    found = list(dict.fromkeys(_chance(share) for share in sorted(shares, key=lambda share: share.share)))
+    found = list(dict.fromkeys(percent_of(share) for share in sorted(one.share for one in shares)))
     return f"{found[0]} each" if len(found) == 1 else f"{found[0]} to {found[-1]} each"
-
-
-def _chance(share: Share) -> str:
-    return percent(Fraction(share.share).limit_denominator(2**31)) if share.share else "0 %"
 
 
 def _share(port: Port, share: Share) -> Text:
     where = "this node" if share.is_on_this_node else share.node or "node not known"
-    chance = f"{_chance(share):<6}  "
+    chance = f"{percent_of(share.share):<6}  "
     text = Text.assemble((chance, SHARE), (share.target, "bold"), f"  {where}")
     if share.state != "ready":
         text.append(f", {share.state}", style=ODD)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from pykubeproxy.insight.explain import Address, Explanation
-from pykubeproxy.insight.tracetext import percent
+from pykubeproxy.insight.tracetext import percent_of
 from pykubeproxy.model.addresses import with_port
 
 DRAWN = 12
@@ -60,15 +59,14 @@ def draw(explanations: Iterable[Explanation], kind: Format, *, is_whole: bool = 
                 drawn = spread.endpoints if is_whole or len(spread.endpoints) <= DRAWN else spread.endpoints[:DRAWN]
                 left = len(spread.endpoints) - len(drawn)
                 for share in drawn:
-                    chance = percent(Fraction(share.share).limit_denominator(2**31)) if share.share else "0 %"
                     chain = drawing.node(share.chain, _chain(share.chain), "chain")
                     end = drawing.node(f"-> {share.target}", (share.target, share.node), "endpoint")
-                    drawing.edge(start, chain, chance)
+                    drawing.edge(start, chain, percent_of(share.share))
                     drawing.edge(chain, end, "DNAT")
                 if left:
                     rest = sum(share.share for share in spread.endpoints[len(drawn) :])
                     more = drawing.node(f"{spread.chain} more", (f"{left:,} more endpoints",), "endpoint")
-                    drawing.edge(start, more, percent(Fraction(rest).limit_denominator(2**31)))
+                    drawing.edge(start, more, percent_of(rest))
     return _mermaid(drawing) if kind == "mermaid" else _dot(drawing)
 
 

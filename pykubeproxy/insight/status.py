@@ -33,6 +33,7 @@ from pykubeproxy.serving.page import (
 )
 from pykubeproxy.serving.pagehtml import Child, Markup, ago, badge, card, code, duration, join, moment, number, tag
 from pykubeproxy.sync.connections import ConnectionCounts
+from pykubeproxy.sync.desired import Desired
 from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.history import LENGTH, Record, SyncHistory
 
@@ -246,7 +247,7 @@ class NodeStatus:
             if picture is None:
                 return None
             problems = picture.problems(key)
-            missing = _missing_on_the_way(picture, part.state.ports(key), standing) if standing is not None else []
+            missing = _missing_on_the_way(picture.wanted, key, standing) if standing is not None else []
             waiting = sum(part.state.pending())
             alone = Picture(picture.settings, part.state.only(key), picture.wanted)
         # With thousands of endpoints this takes a second, for which neither events nor syncs should have to wait.
@@ -339,17 +340,15 @@ def _family_content(found: _Found, now: float) -> Markup:
     return join([summary, cards])
 
 
-def _missing_on_the_way(picture: Picture, ports: Iterable[ServicePort], standing: Standing) -> list[str]:
+def _missing_on_the_way(wanted: Desired, key: ServiceKey, standing: Standing) -> list[str]:
     """Return what is missing on the way to a service's own rules: jumps of the trees."""
-    missing: dict[str, None] = {}
-    for port in ports:
-        own = picture.rules(port)
-        portals = [portal.rule for portal in (*own.portals, *own.nodeports)]
-        for chain, lines in way_to(picture.wanted.ruleset, portals).items():
-            text = standing.ruleset.chains[NAT].get(chain, "")
-            rules = (line.split(" ", 2)[2] for line in lines if f"{line}\n" not in text)
-            missing.update(dict.fromkeys(f"nat {chain} lacks: {rule}" for rule in rules if rule not in portals))
-    return list(missing)
+    own = wanted.lines_of(key)[NAT]
+    missing: list[str] = []
+    for chain, lines in way_to(wanted.ruleset, own).items():
+        text = standing.ruleset.chains[NAT].get(chain, "")
+        rules = (line.split(" ", 2)[2] for line in lines if f"{line}\n" not in text)
+        missing += [f"nat {chain} lacks: {rule}" for rule in rules if rule not in own]
+    return missing
 
 
 def _picture(part: Part) -> Picture | None:

@@ -41,6 +41,11 @@ def percent(share: Fraction) -> str:
     return f"{'> 99.9' if text == '100.0' else text} %"
 
 
+def percent_of(share: float) -> str:
+    """Return the same of a share that was computed: ``33.3 %`` also of 0.33333333331."""
+    return percent(Fraction(share).limit_denominator(2**31))
+
+
 def short(text: str) -> str:
     """Return a rule without ``-A CHAIN``, its comment, and matches that its options imply."""
     body = text.split(" ", 2)[2] if text.startswith("-A ") and text.count(" ") > 1 else text

@@ -91,8 +91,6 @@ class LegacyWatch:
         """Table -> digest of what we take for normal (b"": not in use); a table that is missing here is unknown."""
         self._sizes: dict[Family, dict[str, tuple[int, int]]] = {family: {} for family in families}
         """Table -> the size that a write of ours has left, of tables whose digest is unknown."""
-        self._cost = 0.0
-        """Seconds that the digests of what we had written took when they were last made."""
         self._looked: set[Family] = set()
         """Families that have been looked at once."""
         self._unseen: set[Family] = set()
@@ -107,9 +105,10 @@ class LegacyWatch:
         """How often the lock was let go meanwhile."""
         self._version = 0
         """Counts what may change a table: events of the lock, and writes of ours."""
-        self._wrote_at = 0.0
+        self._settle_at = 0.0
+        """When the digests of what we wrote are due."""
         self._seconds = 0.0
-        """What the last digests took."""
+        """What they took last."""
         self._first_at: float | None = None
         """When the first writer came that has not been told yet."""
         self._last_at = 0.0
@@ -189,7 +188,7 @@ class LegacyWatch:
                 return
             self._drain()
             self._ours.discard(run)
-            self._wrote_at = self._clock()
+            self._settle_soon()
             if not self._ours:
                 if self._released > self._expected:
                     self._visited()
@@ -232,12 +231,12 @@ class LegacyWatch:
             dues.append(self._told_at())
         if self._wants_glance and self._can_glance:
             dues.append(self._glanced_at + GLANCES)
-        if self._is_unsettled() and self._cost <= CHEAP:
-            dues.append(self._settle_at())
+        if self._is_unsettled() and self._seconds <= CHEAP:
+            dues.append(self._settle_at)
         return min(dues) - now if dues else None
 
-    def _settle_at(self) -> float:
-        return self._wrote_at + min(SETTLING, SETTLE_SHARE * self._seconds)
+    def _settle_soon(self) -> None:
+        self._settle_at = self._clock() + min(SETTLING, SETTLE_SHARE * self._seconds)
 
     def _told_at(self) -> float:
         assert self._first_at is not None
@@ -286,23 +285,23 @@ class LegacyWatch:
                 return
             version = self._version
             asked = self._unsettled()
-            if self._cost > CHEAP:
+            if self._seconds > CHEAP:
                 self._note_sizes(asked)
                 return
-            if self._clock() < self._settle_at():
+            if self._clock() < self._settle_at:
                 return
         started = self._clock()
         found = {family: _digests(family, tables) for family, tables in asked.items()}
         with self._mutex:
-            self._cost = self._seconds = self._clock() - started
+            self._seconds = self._clock() - started
             self._drain()
             if version != self._version or self._ours or self._is_open:
-                self._wrote_at = self._clock()
+                self._settle_soon()
                 return
             for family, digests in found.items():
                 self._known[family].update(digests)
                 if len(digests) < len(asked[family]):  # the kernel does not show it: again, but not at once
-                    self._wrote_at, self._seconds = self._clock(), SETTLING
+                    self._settle_at = self._clock() + SETTLING
 
     # -- inside, with the mutex held
 

@@ -159,14 +159,15 @@ class Reader:
         """
         unreadable: dict[str, str] = {}
         tables = self._together(wanted)
-        for table in wanted if tables is None else ():
-            tables = tables or {}
-            try:
-                tables |= parse(self.save(table))
-            except UnreadableTable as exc:
-                unreadable[table] = str(exc)
-                tables[table] = self._one_by_one(table)
-        return Reading(standing(tables or {}), unreadable)
+        if tables is None:
+            tables = {}
+            for table in wanted:
+                try:
+                    tables |= parse(self.save(table))
+                except UnreadableTable as exc:
+                    unreadable[table] = str(exc)
+                    tables[table] = self._one_by_one(table)
+        return Reading(standing(tables), unreadable)
 
     def _together(self, wanted: tuple[str, ...]) -> dict[str, SavedTable] | None:
         """Read several tables in one go; None where that cannot be done.

@@ -20,15 +20,15 @@ import yaml
 from pykubeproxy.config.addresses import url_fault
 from pykubeproxy.errors import ConfigurationError
 
-Mapping = dict[str, Any]
+Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
     """What the current context names."""
 
-    cluster: Mapping
-    user: Mapping
+    cluster: Entry
+    user: Entry
 
 
 def read(path: Path, *, needs_server: bool) -> Active:
@@ -42,7 +42,7 @@ def read(path: Path, *, needs_server: bool) -> Active:
         raise ConfigurationError([f"kubeconfig {path}: {problem}" for problem in error.problems]) from error
 
 
-def _document(path: Path) -> Mapping:
+def _document(path: Path) -> Entry:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -63,7 +63,7 @@ def _document(path: Path) -> Mapping:
     return document
 
 
-def _active(document: Mapping, folder: Path, *, needs_server: bool) -> Active:
+def _active(document: Entry, folder: Path, *, needs_server: bool) -> Active:
     contexts = _named(document, "contexts")
     current = document.get("current-context")
     known = f"it has {', '.join(contexts)}" if contexts else "it has none at all"
@@ -75,7 +75,7 @@ def _active(document: Mapping, folder: Path, *, needs_server: bool) -> Active:
         )
     context = contexts[current]
     problems: list[str] = []
-    found: dict[str, Mapping] = {}
+    found: dict[str, Entry] = {}
     for section, key in (("clusters", "cluster"), ("users", "user")):
         name, entries = context.get(key), _named(document, section)
         if name and name not in entries:
@@ -91,7 +91,7 @@ def _active(document: Mapping, folder: Path, *, needs_server: bool) -> Active:
     return Active(cluster, user)
 
 
-def _named(document: Mapping, section: str) -> dict[str, Mapping]:
+def _named(document: Entry, section: str) -> dict[str, Entry]:
     """Return a section's entries by name."""
     entries = document.get(section) or []
     kind = section.removesuffix("s")
@@ -103,7 +103,7 @@ def _named(document: Mapping, section: str) -> dict[str, Mapping]:
     return {entry["name"]: entry.get(kind) or {} for entry in entries}
 
 
-def _cluster_faults(cluster: Mapping, name: str, folder: Path, *, needs_server: bool) -> list[str]:
+def _cluster_faults(cluster: Entry, name: str, folder: Path, *, needs_server: bool) -> list[str]:
     about = f"cluster {name!r}"
     problems = []
     server = cluster.get("server")
@@ -120,7 +120,7 @@ def _cluster_faults(cluster: Mapping, name: str, folder: Path, *, needs_server: 
     return problems
 
 
-def _user_faults(user: Mapping, name: str, folder: Path) -> list[str]:
+def _user_faults(user: Entry, name: str, folder: Path) -> list[str]:
     about = f"user {name!r}"
     keys = ("client-certificate", "client-key", *(() if user.get("token") else ("tokenFile",)))
     problems = _file_faults(user, about, keys, folder)
@@ -133,7 +133,7 @@ def _user_faults(user: Mapping, name: str, folder: Path) -> list[str]:
     return problems
 
 
-def _file_faults(entry: Mapping, about: str, keys: tuple[str, ...], folder: Path) -> list[str]:
+def _file_faults(entry: Entry, about: str, keys: tuple[str, ...], folder: Path) -> list[str]:
     problems = []
     for key in keys:
         data, file = entry.get(f"{key}-data"), entry.get(key)
