@@ -24,11 +24,12 @@ from pykubeproxy.insight.standing import Counted, Standing
 from pykubeproxy.insight.tracer import Table, TextTable
 from pykubeproxy.model.addresses import Family, family_of
 from pykubeproxy.netfilter.backend import Backend, Kind, choose, version
+from pykubeproxy.netfilter.native import base_chains
 from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.read import Reader, SavedTable, parse
 from pykubeproxy.node.netlink import HEADER, NETLINK_ROUTE, attribute, attributes, message
 from pykubeproxy.node.nfacct import recent_lists
-from pykubeproxy.rules.names import NAT
+from pykubeproxy.rules.names import BUILTIN, NAT
 
 _ALL_TABLES = ("raw", "mangle", "nat", "filter", "security")
 _NFT_FAMILY = {"IPv4": "ip", "IPv6": "ip6"}
@@ -85,7 +86,8 @@ class NftTable:
 
     iptables prints a native rule as if it had written it, without what it does not know: ``tcp dport { 80, 81 } drop``
     becomes ``-p tcp -j DROP`` (1.8.9). And a table that holds rules beyond that it does not print at all; then the
-    chains are read one by one. So each chain that a packet comes to is listed by nft too.
+    chains are read one by one. So each chain that a packet comes to is listed by nft too. Base chains that somebody
+    added to the table are not printed either: the kernel is asked for them.
     """
 
     def __init__(self, table: str, shown_as: str, family: Family, runner: Runner, reader: Reader) -> None:
@@ -104,13 +106,25 @@ class NftTable:
         self._printed = TextTable(table, texts, policies, shown_as=shown_as)
         self._chains: dict[str, Chain | None] = {}
         self._whole: NativeTable | None = None
-        self.bases: list[Base] = self._printed.bases
+        self.bases: list[Base] = self._printed.bases + self._added()
 
     def chain(self, name: str) -> Chain | None:
         """Return a chain, or None where there is none."""
         if name not in self._chains:
             self._chains[name] = self._merged(name)
         return self._chains[name]
+
+    def _added(self) -> list[Base]:
+        """Return the base chains that are not those of iptables."""
+        try:
+            standing = base_chains(self._family, self._table)
+        except NetfilterError:
+            return []
+        return [
+            Base(base.hook, base.priority, self.name, base.name, base.type == "nat")
+            for base in standing
+            if base.name not in BUILTIN
+        ]
 
     def _merged(self, name: str) -> Chain | None:
         printed = self._printed.chain(name)

@@ -1,7 +1,7 @@
-"""Look into nf_tables itself, for tables that iptables-nft cannot print because native rules stand in them.
+"""Look into nf_tables itself, for what iptables-nft does not print: tables with native rules, base chains of others.
 
-Only names of chains and where a chain's rules jump to are read, through netlink; nothing is written. Used on the nft
-backend alone, and only when iptables-nft-save said "incompatible".
+Only names of chains, their hooks, and where a chain's rules jump to are read, through netlink; nothing is written. Used
+on the nft backend alone.
 
 Format: include/uapi/linux/netfilter/nf_tables.h.
 """
@@ -9,6 +9,7 @@ Format: include/uapi/linux/netfilter/nf_tables.h.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pykubeproxy.errors import NetfilterError
 from pykubeproxy.model.addresses import Family
@@ -19,7 +20,9 @@ from pykubeproxy.rules.settings import RuleSettings
 _NFPROTO: dict[Family, int] = {"IPv4": 2, "IPv6": 10}
 _SUBSYSTEM = 10 << 8
 _NEWCHAIN, _GETCHAIN, _NEWRULE, _GETRULE = (_SUBSYSTEM | number for number in (3, 4, 6, 7))
-_TABLE, _CHAIN_NAME = 1, 3
+_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_TYPE = 1, 3, 4, 7
+_HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
+_HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _RULE_CHAIN, _RULE_EXPRESSIONS = 2, 4
 _EXPRESSION_DATA, _IMMEDIATE_DATA, _VERDICT, _VERDICT_CHAIN = 2, 2, 2, 2
 _NFGEN_SIZE = 4
@@ -37,6 +40,39 @@ def chain_names(family: Family, table: str) -> list[str]:
         for buffer, fields in _dump(family, _GETCHAIN, _NEWCHAIN)
         if _CHAIN_NAME in fields and _text(buffer, *fields[_TABLE]) == table
     ]
+
+
+class BaseChain(NamedTuple):
+    """A chain that the kernel calls by itself."""
+
+    name: str
+    hook: str
+    priority: int
+    type: str
+    """``filter``, ``nat`` or ``route``."""
+
+
+def base_chains(family: Family, table: str) -> list[BaseChain]:
+    """Return the base chains of a table, those of iptables and others, in no order.
+
+    Raises:
+        NetfilterError: the kernel does not answer.
+
+    """
+    found = []
+    for buffer, fields in _dump(family, _GETCHAIN, _NEWCHAIN):
+        if _CHAIN_HOOK not in fields or _text(buffer, *fields[_TABLE]) != table:
+            continue
+        hook = {
+            kind: int.from_bytes(buffer[start:end], "big", signed=True)
+            for kind, start, end in attributes(buffer, *fields[_CHAIN_HOOK])
+            if kind in (_HOOK_NUMBER, _HOOK_PRIORITY)
+        }
+        number = hook[_HOOK_NUMBER]
+        if number < len(_HOOKS):
+            name, kind = _text(buffer, *fields[_CHAIN_NAME]), _text(buffer, *fields[_CHAIN_TYPE])
+            found.append(BaseChain(name, _HOOKS[number], hook[_HOOK_PRIORITY], kind))
+    return found
 
 
 def existing(family: Family, table: str, chains: Sequence[str]) -> frozenset[str]:

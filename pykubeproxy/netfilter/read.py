@@ -29,7 +29,12 @@ _UNPARSED = "Parsing nftables rule failed"
 _COUNTERS = re.compile(r"^\[\d+:\d+\] ", re.MULTILINE)
 _RULES = re.compile(r"-A (\S+)[^\n]*\n(?:-A \1(?: [^\n]*)?\n)*")
 """The rules of one chain, which come in one piece in every version known: one slice of the text, not a line each."""
-_INCOMPATIBLE = re.compile(r"^# Table `(\w+)' is incompatible.*\n", re.MULTILINE)
+_INCOMPATIBLE = re.compile(r"^# Table `(\w+)' is incompatible.*(?:\n|\Z)", re.MULTILINE)
+"""What iptables-nft-save prints instead of a table.
+
+``# Table `filter' contains incompatible base-chains`` is another thing: somebody's own base chain stands in the table,
+and all else of it is printed. It also appears when a read is interrupted by a commit and done again (1.8.9).
+"""
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ def parse(text: str) -> dict[str, SavedTable]:
             table = tables.setdefault(line[1:].strip(), SavedTable())
         elif line.startswith("COMMIT"):
             table = None
-        elif head == "#" and "incompatible" in line:
+        elif head == "#" and _INCOMPATIBLE.match(line):
             raise UnreadableTable(line.lstrip("# "))
         elif line.strip() and head != "#":
             raise ValueError(f"a line that iptables-save does not print: {line[:120]!r}")
@@ -131,7 +136,7 @@ class Reader:
         """
         command = self._backend.save_counters(table) if counters else self._backend.save(table)
         text, complaint = self._saved(command, f"table {table}")
-        if "incompatible" in text[:2000] or "incompatible" in complaint:
+        if _INCOMPATIBLE.search(text[:2000]) or "is incompatible" in complaint:
             raise UnreadableTable(f"table {table} holds rules that iptables cannot print")
         if f"*{table}\n" in text and not text.rstrip().rpartition("COMMIT")[1]:
             raise NetfilterError(f"iptables-save -t {table} ended in the middle")
@@ -180,7 +185,7 @@ class Reader:
             text, complaint = self._saved(self._backend.save_all(), "some table")
         except UnreadableTable:
             return None
-        told = text + complaint + "\n" if "incompatible" in complaint else text
+        told = text + complaint if "is incompatible" in complaint else text
         if set(_INCOMPATIBLE.findall(told)) & set(wanted):
             return None
         if text.count("\nCOMMIT\n") < len(re.findall(r"^\*", text, re.MULTILINE)):

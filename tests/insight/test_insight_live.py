@@ -169,3 +169,19 @@ def test_a_table_that_iptables_cannot_print_is_walked_all_the_same(node):
     for table in ("filter", "nat"):
         assert "incompatible" in lab.node.run(["iptables-nft-save", "-t", table]).stdout
     drops_only_8082(node)
+
+
+def test_a_base_chain_that_somebody_added_to_a_table_of_iptables_is_walked(node):
+    lab, _ = node
+    if lab.backend != "nft":
+        pytest.skip("legacy tables hold no native rules")
+    lab.node.run(["nft", "add", "chain", "ip", "filter", "foreign", "{ type filter hook forward priority 10; }"])
+    try:
+        lab.node.run(["nft", "add", "rule", "ip", "filter", "foreign", "tcp dport 8086 counter drop"])
+        assert "foreign" not in lab.node.run(["iptables-nft-save", "-t", "filter"]).stdout
+        (dropped,) = traced(node, "10.244.2.13:8086")
+        last = dropped["path"][-1]
+        assert (dropped["verdict"], last["table"], last["chain"]) == ("DROP", "filter", "foreign")
+        assert {one["verdict"] for one in traced(node, "10.244.2.13:8084")} == {"ACCEPT"}
+    finally:
+        lab.node.run(["nft", "delete", "chain", "ip", "filter", "foreign"])

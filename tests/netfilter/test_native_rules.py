@@ -37,6 +37,28 @@ def test_restart_writes_nothing_and_changes_arrive(table, chain):
         assert "ct mark set 0x00000007" in it.run("nft", "list", "chain", "ip", table, chain)
 
 
+def test_base_chains_of_somebody_else_in_our_tables_change_nothing():
+    with node("nft") as it:
+        it.run("iptables-nft", "-A", "FORWARD", "-j", "ACCEPT")
+        it.run("iptables-nft", "-t", "nat", "-A", "OUTPUT", "-j", "ACCEPT")
+        for table, kind in (("filter", "filter hook input priority 10"), ("nat", "nat hook prerouting priority -90")):
+            it.run("nft", "add", "chain", "ip", table, "foreign", f"{{ type {kind}; }}")
+            assert "incompatible base-chains" in it.save(table=table), "control: iptables does not print the chain"
+        it.api.bulk_put(cluster(5))
+        it.start()
+        it.wait_ready()
+        standing = inside(it.name, lambda: native.base_chains("IPv4", "nat"))
+        assert ("foreign", "PREROUTING", -90, "nat") in standing
+        assert ("PREROUTING", "PREROUTING", -100, "nat") in standing
+        written = it.metric(RESTORES)
+        it.api.delete("Service", "default", "svc-4")
+        eventually(lambda: it.metric(RESTORES) == written + 1, "the deletion is written")
+        it.stop()
+        it.start()
+        it.wait_ready()
+        assert it.metric(RESTORES) == 0
+
+
 def test_netlink_tells_what_iptables_tells():
     """Where both can read, they agree; where iptables cannot, netlink still names chains and jumps."""
     with node("nft") as it:

@@ -58,6 +58,11 @@ def test_an_incompatible_table_is_unreadable_not_empty():
         parse("# Table `nat' is incompatible, use 'nft' tool.\n")
 
 
+def test_a_table_with_a_base_chain_of_somebody_else_is_read():
+    text = "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n*nat\n:A - [0:0]\nCOMMIT\n"
+    assert parse(text)["nat"].chains == {"A": ""}
+
+
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n"])
 def test_nothing_is_nothing(text):
     assert parse(text) == {}
