@@ -37,10 +37,15 @@ class Answer(NamedTuple):
 
 
 def run(*arguments: str, manifests: Path) -> Answer:
+    """Run a command on manifests, with the flags that fit."""
+    return run_as_given(*arguments, "--manifests", str(manifests), *FLAGS)
+
+
+def run_as_given(*arguments: str) -> Answer:
     """Run a command in this process as the console script would, off a terminal and 80 columns wide."""
     out, err = io.StringIO(), io.StringIO()
     status = 0
-    argv, sys.argv = sys.argv, ["pykubeproxy", *arguments, "--manifests", str(manifests), *FLAGS]
+    argv, sys.argv = sys.argv, ["pykubeproxy", *arguments]
     columns = os.environ.pop("COLUMNS", None)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
