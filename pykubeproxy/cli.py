@@ -1,12 +1,11 @@
 """The command line: flags, subcommands, exit codes. Every failure is one clear line on stderr.
 
-Exit status: 0 done, 1 a failure, 2 bad usage or configuration. Heavy modules are imported by the command that needs
-them.
+Exit status: 0 done, 1 a failure, 2 bad usage or configuration; of explain, trace and diff: 0 and 1 answers (1: not
+there, different), 2 no answer. Heavy modules are imported by the command that needs them.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from pykubeproxy import __version__, commands, log
-from pykubeproxy.commands.common import families_of
+from pykubeproxy.commands.common import actions_of, drop_output, families_of
 from pykubeproxy.config.flags import FlagGroup, Invocation, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
@@ -49,6 +48,11 @@ def _run(values: dict[str, Any]) -> None:
     is_quiet = invocation.dry_run or invocation.version
     log.set_up(style=options.logging.format, verbosity=options.logging.verbosity, quiet=is_quiet)
     log_notes(notes)
+    actions = actions_of(invocation)
+    if len(actions) > 1 and not invocation.version:
+        raise UsageError(f"{actions[0]} and {actions[1]} exclude each other")
+    if invocation.ip_family and not (invocation.dry_run or invocation.version):
+        raise UsageError("--ip-family: is for --dry-run, explain, trace and diff; all else serves both families")
     if invocation.version:
         click.echo(f"pykubeproxy {__version__} (follows kube-proxy {EMULATED_VERSION})")
     elif invocation.write_config_to:
@@ -107,8 +111,8 @@ def main() -> None:
         is_subcommand = context is not None and context.parent is not None
         _refuse(problem.format_message(), str(context.info_name) if context is not None and is_subcommand else "")
     except BrokenPipeError:
-        # The reader (head, less) has enough; not an error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Not an error of ours.
+        drop_output()
         sys.exit(0)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)

@@ -107,7 +107,7 @@ class Daemon:
         """Start everything, wait for the end, stop everything."""
         options = self._options
         memory.begin()
-        require_root()
+        require_root("write rules; --dry-run prints them without")
         if options.oom_score_adj is not None:
             set_oom_score_adj(options.oom_score_adj)
         with contextlib.ExitStack() as stack:

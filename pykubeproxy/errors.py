@@ -3,6 +3,7 @@
 PykubeproxyError
 ├── UsageError            a flag or argument that makes no sense (exit 2)
 ├── ConfigurationError    a configuration document that does not load or validate (exit 2)
+├── NothingFound          explain or trace is asked about something that is not there (exit 1, where all else is 2)
 ├── EnvironmentProblem    the machine lacks something: rights, a program, a kernel feature (exit 1)
 ├── ApiError              the API server answered something that cannot be used
 │   ├── GoneError         410: the resource version is too old, list again
@@ -39,6 +40,10 @@ class ConfigurationError(PykubeproxyError):
     def __init__(self, problems: list[str] | str) -> None:
         self.problems = [problems] if isinstance(problems, str) else list(problems)
         super().__init__("; ".join(self.problems))
+
+
+class NothingFound(PykubeproxyError):
+    """What explain or trace is asked about is not there: an answer, as "they differ" is one of diff."""
 
 
 class EnvironmentProblem(PykubeproxyError):

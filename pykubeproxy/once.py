@@ -26,7 +26,9 @@ from pykubeproxy.sync.derive import answers_on_loopback
 from pykubeproxy.watch.manifests import ClusterObjects, load
 
 if TYPE_CHECKING:
+    from pykubeproxy.model.service import ServiceKey
     from pykubeproxy.watch.client import ApiClient
+    from pykubeproxy.watch.objects import Service
 
 log = structlog.get_logger()
 
@@ -45,6 +47,18 @@ def read_objects(options: Options, node_name: str) -> ClusterObjects:
     return list_once(connect(options), node_name)
 
 
+def find_service(options: Options, objects: ClusterObjects, key: ServiceKey) -> Service | None:
+    """Return a Service as it is, also one that a proxy leaves aside; ``objects``: what was read before."""
+    for known in (*objects.services, *objects.left_aside):
+        if (known.metadata.namespace, known.metadata.name) == key:
+            return known
+    if options.manifests:
+        return None
+    from pykubeproxy.watch import once  # noqa: PLC0415 - see connect
+
+    return once.find_service(connect(options), key.namespace, key.name)
+
+
 def connect(options: Options) -> ApiClient:
     """Connect to the API server that the options name."""
     from pykubeproxy.watch import client  # noqa: PLC0415 - 0.2 s and 36 MB that manifests do without
@@ -52,17 +66,15 @@ def connect(options: Options) -> ApiClient:
     return client.connect(options.client)
 
 
-def require_root() -> None:
-    """Raise EnvironmentProblem unless this process may write rules."""
+def require_root(what: str) -> None:
+    """Raise EnvironmentProblem unless this process may do ``what``, which is to change rules."""
     if os.geteuid() != 0:
-        raise EnvironmentProblem(
-            "needs root (uid 0 with CAP_NET_ADMIN and CAP_NET_RAW) to write rules; --dry-run prints them without"
-        )
+        raise EnvironmentProblem(f"needs root (uid 0 with CAP_NET_ADMIN and CAP_NET_RAW) to {what}")
 
 
 def cleanup(options: Options, runner: Runner | None = None) -> None:
     """Do ``--cleanup``: remove our rules from both families of both backends. No API server is asked."""
-    require_root()
+    require_root("remove rules")
     if (running := holder()) is not None and running[1] == 0:
         log.warning("daemon runs", pid=running[0], consequence="it will write its rules again; stop it first")
     runner = runner or SubprocessRunner()

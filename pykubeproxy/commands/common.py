@@ -5,7 +5,6 @@ They take the daemon's flags and --config, before or behind the command's name, 
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import socket
@@ -21,8 +20,8 @@ from pykubeproxy.config.flags import FLAGS, Invocation, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
-from pykubeproxy.errors import UsageError
-from pykubeproxy.model.addresses import FAMILIES, Family
+from pykubeproxy.errors import NothingFound, PykubeproxyError, UsageError
+from pykubeproxy.model.addresses import FAMILIES, Family, family_of
 from pykubeproxy.rules.ruleset import Ruleset
 
 if TYPE_CHECKING:
@@ -50,11 +49,19 @@ class Command(click.Command):
         return super().parse_args(ctx, [_normal(argument) for argument in args])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; bad usage is told with this command's name, so that the right help is pointed at."""
+        """Run it; bad usage is told with this command's name, so that the right help is pointed at.
+
+        The exit status is that of diff(1) and grep(1): 0 and 1 are answers, 2 is whatever keeps it from answering.
+        """
         try:
             return super().invoke(ctx)
         except UsageError as problem:
             problem.command = ctx.info_name or ""
+            raise
+        except NothingFound:
+            raise
+        except PykubeproxyError as problem:
+            problem.exit_status = UsageError.exit_status
             raise
 
 
@@ -94,7 +101,9 @@ OUTPUT = click.option(
     "-o", "--output", type=click.Choice(("text", "json", "yaml")), default="text", help="How to print the answer."
 )
 
-ALL = click.option("--all", "is_whole", is_flag=True, help="Show every endpoint, however many there are.")
+ALL = click.option(
+    "--all", "is_whole", is_flag=True, help="Show every endpoint, however many there are; json and yaml do."
+)
 
 
 @dataclass(slots=True)
@@ -115,17 +124,21 @@ def asked_for(context: click.Context, flags: dict[str, Any]) -> Asked:
     invocation, notes = resolve(values)
     log.set_up(style=invocation.options.logging.format, verbosity=invocation.options.logging.verbosity, quiet=True)
     log_notes(notes)
-    actions = {
-        "--cleanup": invocation.cleanup,
-        "--init-only": invocation.init_only,
-        "--dry-run": invocation.dry_run,
-        "--write-config-to": bool(invocation.write_config_to),
-    }
-    for flag, is_given in actions.items():
-        if is_given:
-            raise UsageError(f"{flag} and {context.info_name} exclude each other")
+    if others := [*actions_of(invocation), *(["--version"] if invocation.version else [])]:
+        raise UsageError(f"{others[0]} and {context.info_name} exclude each other")
     options = invocation.options
     return Asked(options, hostname(options, socket.gethostname()), families_of(invocation))
+
+
+def actions_of(invocation: Invocation) -> list[str]:
+    """Return the flags that say what to do instead of running; only one of them can be done."""
+    given = {
+        "--write-config-to": bool(invocation.write_config_to),
+        "--dry-run": invocation.dry_run,
+        "--cleanup": invocation.cleanup,
+        "--init-only": invocation.init_only,
+    }
+    return [flag for flag, is_given in given.items() if is_given]
 
 
 def families_of(invocation: Invocation) -> tuple[Family, ...]:
@@ -200,6 +213,11 @@ def print_parts(parts: Iterable[RenderableType]) -> None:
         click.echo(line.rstrip())
 
 
+def drop_output() -> None:
+    """Send what is left to print nowhere: its reader (head, less) has enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_data(data: Any, output: str) -> None:
     """Print an answer for programs."""
     if output == "json":
@@ -217,37 +235,22 @@ def note_lines(notes: Sequence[str]) -> list[RenderableType]:
     return [Text(f"note: {note}") for note in notes]
 
 
-def service_key(text: str, flag: str) -> ServiceKey:
-    """Read [NAMESPACE/]SERVICE; ``flag`` names where it was given."""
+def family_for(asked: Asked, address: str, flag: str) -> Family:
+    """Return the family of an address, which must be one that is asked for; ``flag`` names where it was given."""
+    family = family_of(address)
+    if family not in asked.families:
+        raise UsageError(f"{flag}: {address} is no {asked.families[0]} address, which --ip-family asks for")
+    return family
+
+
+def nothing_about(asked: Asked, objects: ClusterObjects, key: ServiceKey) -> str:
+    """Say why there are no rules for a service that has no ports in the families that are asked for."""
+    from pykubeproxy import once  # noqa: PLC0415
+    from pykubeproxy.insight.lookup import why_no_rules, why_no_service  # noqa: PLC0415
     from pykubeproxy.model.service import ServiceKey  # noqa: PLC0415
 
-    namespace, slash, name = text.rpartition("/")
-    if not name or "/" in namespace or (slash and not namespace):
-        raise UsageError(f"{flag}: {text!r} is neither an IP address nor [NAMESPACE/]SERVICE")
-    return ServiceKey(namespace or "default", name)
-
-
-def why_nothing(asked: Asked, objects: ClusterObjects, key: ServiceKey, port: str = "") -> str:
-    """Say why there are no rules for a service, or for a port of it."""
-    for service in objects.services:
-        meta, spec = service.metadata, service.spec
-        if (meta.namespace, meta.name) == (key.namespace, key.name):
-            if spec is not None and spec.type == "ExternalName":
-                return f"{key} is an ExternalName: a name in DNS, without rules"
-            if spec is None or spec.cluster_ip in (None, "", "None"):
-                return f"{key} is headless: DNS gives its pods' addresses, without rules"
-            if port:
-                numbers = ", ".join(str(one.name or one.port) for one in spec.ports or ())
-                return f"{key} has no port {port} (it has {numbers})"
-            return f"{key} has no address in {' or '.join(asked.families)}"
-    names = [one.metadata.name for one in objects.services if one.metadata.namespace == key.namespace]
-    close = difflib.get_close_matches(key.name, names, n=1)
-    elsewhere = [one.metadata.namespace for one in objects.services if one.metadata.name == key.name]
-    hint = (
-        f"; there is {key.namespace}/{close[0]}"
-        if close
-        else f"; there is {elsewhere[0]}/{key.name}"
-        if elsewhere
-        else ""
-    )
-    return f"there is no Service {key}{hint or '; headless ones have no rules and are not looked at'}"
+    service = once.find_service(asked.options, objects, key)
+    if service is not None:
+        return why_no_rules(service, asked.families)
+    known = (*objects.services, *objects.left_aside)
+    return why_no_service(key, (ServiceKey(one.metadata.namespace, one.metadata.name) for one in known))

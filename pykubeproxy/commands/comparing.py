@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykubeproxy.commands.common import Asked, asked_for, command, objects_of, picture_of, print_parts
-from pykubeproxy.errors import ConfigurationError, NetfilterError, PykubeproxyError, UsageError
+from pykubeproxy.commands.common import Asked, asked_for, command, drop_output, objects_of, picture_of, print_parts
+from pykubeproxy.errors import ConfigurationError, NetfilterError, UsageError
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.rules.ruleset import Ruleset
 
@@ -26,26 +26,27 @@ def diff(context: click.Context, /, *, sides: tuple[str, ...], **flags: Any) -> 
     """Compare, as a unified diff by chain: the kernel with what should stand, or OLD with NEW.
 
     OLD and NEW are manifests (files or folders), or outputs of --dry-run or iptables-save. Exits 0 when they are equal,
-    1 when they differ, 2 when that could not be found out.
+    1 when they differ, 2 when that could not be found out. Neither kernel nor cluster is looked at for OLD and NEW, and
+    flags for these before the command's name count for nothing.
     """
+    found = _differences(context, sides, flags)
+    if not found:
+        return
+    services = sorted(frozenset().union(*(one.services for one in found)))
     try:
-        found = _differences(context, sides, flags)
-    except UsageError:
-        raise
-    except PykubeproxyError as problem:
-        click.echo(f"pykubeproxy: {problem}", err=True)
-        sys.exit(2)
-    if found:
         print_parts(_coloured(line) for one in found for line in one.lines)
-        services = sorted(frozenset().union(*(one.services for one in found)))
         click.echo(_summary(found, services), err=True)
-    sys.exit(1 if found else 0)
+    except BrokenPipeError:
+        # They differ, however much of it the reader (head, less) wants to see.
+        drop_output()
+    sys.exit(1)
 
 
 def _summary(found: Sequence[ChainDiff], services: Sequence[str]) -> str:
+    from pykubeproxy.insight.lookup import shortened  # noqa: PLC0415
+
     chains = f"{len(found)} chain{'s' if len(found) != 1 else ''}"
-    named = ", ".join(services[:5]) + (f" and {len(services) - 5} more" if len(services) > 5 else "")
-    return f"pykubeproxy: {chains} differ" + (f": {named}" if named else "")
+    return f"pykubeproxy: {chains} differ" + (f": {shortened(services)}" if services else "")
 
 
 def _coloured(line: str) -> RenderableType:
@@ -63,6 +64,10 @@ def _differences(context: click.Context, sides: tuple[str, ...], flags: dict[str
 
     asked = asked_for(context, flags)
     if len(sides) == 2:
+        for flag in ("manifests", "kubeconfig", "master", "iptables_backend"):
+            if flags.get(flag):
+                name = flag.replace("_", "-")
+                raise UsageError(f"--{name} and OLD NEW exclude each other: neither kernel nor cluster is looked at")
         rules = [_rules_in(side) for side in sides]
         old, new = (
             _meant_by(asked, side, other or {}) if held is None else held
@@ -115,7 +120,7 @@ def _kernel_differences(asked: Asked) -> list[ChainDiff]:
     from pykubeproxy.netfilter.process import SubprocessRunner  # noqa: PLC0415
     from pykubeproxy.netfilter.read import UNKNOWN, Reader  # noqa: PLC0415
 
-    live.require_rights()
+    live.require_rights("diff OLD NEW compares files without")
     objects = objects_of(asked)
     runner = SubprocessRunner()
     found: list[ChainDiff] = []

@@ -14,24 +14,25 @@ from pykubeproxy.commands.common import (
     Asked,
     asked_for,
     command,
+    family_for,
     note_lines,
+    nothing_about,
     objects_of,
     own_node_of,
     picture_of,
     print_data,
     print_parts,
-    service_key,
-    why_nothing,
 )
-from pykubeproxy.errors import UsageError
-from pykubeproxy.model.addresses import Family, family_of, parse_ip
+from pykubeproxy.commands.target import Target, address_of, is_ip, target_of
+from pykubeproxy.errors import NetfilterError, NothingFound, UsageError
+from pykubeproxy.model.addresses import Family, family_of
 
 if TYPE_CHECKING:
     from pykubeproxy.insight.cluster import Picture
     from pykubeproxy.insight.live import Route
     from pykubeproxy.insight.packet import Origin, Packet
     from pykubeproxy.insight.tracer import Tracer
-    from pykubeproxy.model.service import ServiceKey, ServicePort
+    from pykubeproxy.model.service import ServicePort
     from pykubeproxy.rules.settings import RuleSettings
     from pykubeproxy.watch.manifests import ClusterObjects
 
@@ -68,64 +69,30 @@ def trace(
 ) -> None:
     """Show the way of one packet: tables, chains and rules in the kernel's order, and where it ends with what chance.
 
-    Without --live the rules are those that follow from the objects (--manifests, or the API server).
+    Without --live the rules are those that follow from the objects (--manifests, or the API server). With --live and an
+    IP address objects are read from --manifests only: nothing else needs them.
+
+    Exits 0 with an answer, whatever becomes of the packet, 1 when there is no such Service or port, 2 when that could
+    not be found out.
     """
-    from pykubeproxy.insight import tracetext  # noqa: PLC0415
+    from pykubeproxy.insight import affinity, tracetext  # noqa: PLC0415
 
     asked = asked_for(context, flags)
     tracing = _live_tracing if live else _object_tracing
     one = tracing(asked, sender, target, in_interface)
-    found = one.tracer.trace(one.packet)
+    if in_interface and one.packet.origin == "node":
+        raise UsageError("--in-interface: what this node sends comes in by no interface")
+    try:
+        found = one.tracer.trace(one.packet)
+    except ValueError as problem:
+        raise NetfilterError(f"no packet can walk these rules: {problem}") from problem
+    kept = affinity.affinity_of(found, one.tracer, has_memory=live, has_ages=one.has_ages)
+    if kept is not None:
+        one.notes.append(affinity.told(kept))
     if output != "text":
-        print_data(tracetext.plain(found, one.notes, one.owner), output)
+        print_data(tracetext.plain(found, one.notes, one.owner, affinity.plain(kept)), output)
         return
     print_parts([*tracetext.tree(found, one.title, one.owner, is_whole=is_whole), *note_lines(one.notes)])
-
-
-class _Target(NamedTuple):
-    """What --to says, taken apart."""
-
-    host: str
-    """An address or [NAMESPACE/]SERVICE."""
-    port: str
-    """A number or the name of a service port; "" where none is given."""
-    protocol: str
-    """tcp, udp or sctp; "" where none is given."""
-
-
-_REFUSED = (
-    "is neither IP:PORT (IPv6: [IP]:PORT) nor [NAMESPACE/]SERVICE[:PORT or its name], with /udp or /sctp behind it "
-    "for another protocol than TCP"
-)
-
-
-def _target(text: str) -> _Target:
-    """Take ``10.0.0.1:80/udp``, ``[fd00::1]:80`` or ``default/web:http`` apart."""
-    rest, slash, protocol = text.rpartition("/")
-    if not slash or ":" not in rest or protocol.lower() not in ("tcp", "udp", "sctp"):
-        rest, protocol = text, ""
-    if rest.startswith("["):
-        host, bracket, after = rest[1:].partition("]")
-        is_complete, port = bool(bracket) and after[:1] == ":" and _is_address(host), after[1:]
-    else:
-        host, _, port = rest.rpartition(":") if ":" in rest else (rest, "", "")
-        if ":" in host:
-            if _is_address(rest) or _is_address(host):
-                example = f"[{host}]:{port}" if _is_address(host) and port.isdigit() else f"[{rest}]:80"
-                raise UsageError(f"--to: an IPv6 address stands in brackets before its port: {example}")
-            raise UsageError(f"--to: {text!r} {_REFUSED}")
-        is_complete = not _is_address(host) or bool(port)
-    is_number = port.isascii() and port.isdigit() and 0 < int(port) < 65536
-    if not host or not is_complete or "/" in port or (not is_number and (port.isdigit() or _is_address(host))):
-        raise UsageError(f"--to: {text!r} {_REFUSED}")
-    return _Target(host, port, protocol.lower())
-
-
-def _address(text: str, flag: str) -> str:
-    try:
-        return parse_ip(text)[1]
-    except ValueError as problem:
-        raise UsageError(f"{flag}: {problem}") from None
 
 
 @dataclass(slots=True)
@@ -137,6 +104,8 @@ class _Tracing:
     title: str
     notes: list[str]
     owner: Callable[[str], str] = lambda _: ""
+    has_ages: bool = False
+    """Whether the packet knows when affinity last saw a client."""
 
 
 def _object_tracing(asked: Asked, sender: str, target: str, in_interface: str) -> _Tracing:
@@ -146,7 +115,9 @@ def _object_tracing(asked: Asked, sender: str, target: str, in_interface: str) -
 
     objects = objects_of(asked)
     _, notes = own_node_of(asked, objects)
-    picture, destination, port, protocol, note = _meant(asked, objects, _target(target), sender)
+    picture, destination, port, protocol, note = _meant(
+        asked, objects, target_of(target, "--to", needs_port=True), sender
+    )
     notes += [note] if note else []
     own = picture.own_addresses()
     if not own:
@@ -172,21 +143,20 @@ def _live_tracing(asked: Asked, sender: str, target: str, in_interface: str) -> 
     from pykubeproxy.node.addresses import interface_addresses, local_addresses  # noqa: PLC0415
     from pykubeproxy.sync.derive import rule_settings  # noqa: PLC0415
 
-    live.require_rights()
-    wanted = _target(target)
+    live.require_rights("without --live the rules are those that follow from the objects")
+    wanted = target_of(target, "--to", needs_port=True)
     owner: Callable[[str], str] = lambda _: ""  # noqa: E731
     notes: list[str] = []
-    if asked.options.manifests or not _is_address(wanted.host):
+    if asked.options.manifests or not wanted.address:
         objects = objects_of(asked)
         _, notes = own_node_of(asked, objects)
         picture, destination, port, protocol, note = _meant(asked, objects, wanted, sender)
         notes += [note] if note else []
         settings, owner = picture.settings, _owner_of(picture)
     else:
-        destination, port, protocol = _address(wanted.host, "--to"), int(wanted.port), wanted.protocol or "tcp"
-        settings = rule_settings(
-            family_of(destination), asked.options, asked.node_name, None, local_facts(asked.options)
-        )
+        destination, port, protocol = wanted.address, int(wanted.port), wanted.protocol or "tcp"
+        family = family_for(asked, destination, "--to")
+        settings = rule_settings(family, asked.options, asked.node_name, None, local_facts(asked.options))
     runner = SubprocessRunner()
     backend = live.backend_of(asked.options.iptables_backend, settings.family, runner)
     own = local_addresses(interface_addresses(), settings.family, with_link_local=True)
@@ -202,15 +172,7 @@ def _live_tracing(asked: Asked, sender: str, target: str, in_interface: str) -> 
     )
     program = f"iptables-{backend.kind} {'.'.join(map(str, backend.version))}"
     title = f"rules as they stand in the kernel of {asked.node_name} ({program})"
-    return _Tracing(packet, Tracer(tables), title, notes + unseen, owner)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parse_ip(text)
-    except ValueError:
-        return False
-    return True
+    return _Tracing(packet, Tracer(tables), title, notes + unseen, owner, has_ages)
 
 
 class _Meant(NamedTuple):
@@ -223,37 +185,37 @@ class _Meant(NamedTuple):
     note: str = ""
 
 
-def _meant(asked: Asked, objects: ClusterObjects, target: _Target, sender: str) -> _Meant:
+def _meant(asked: Asked, objects: ClusterObjects, target: Target, sender: str) -> _Meant:
     """Return where a packet is sent; a Service stands for its cluster IP, of the sender's family if it has one."""
-    if _is_address(target.host):
-        address = _address(target.host, "--to")
-        picture = picture_of(asked, objects, family_of(address))
-        return _Meant(picture, address, int(target.port), target.protocol or "tcp")
-    key = service_key(target.host, "--to")
-    senders = family_of(_address(sender, "--from")) if _is_address(sender) else None
+    if target.address:
+        picture = picture_of(asked, objects, family_for(asked, target.address, "--to"))
+        return _Meant(picture, target.address, int(target.port), target.protocol or "tcp")
+    senders = family_of(address_of(sender, "--from")) if is_ip(sender) else None
     for family in sorted(asked.families, key=lambda one: one != senders):
         picture = picture_of(asked, objects, family)
-        ports = picture.state.ports(key)
+        ports = picture.state.ports(target.key)
         if ports:
-            return _port_meant(picture, key, ports, target)
-    raise UsageError(f"--to: {why_nothing(asked, objects, key)}")
+            return _port_meant(picture, ports, target)
+    raise NothingFound(f"--to: {nothing_about(asked, objects, target.key)}")
 
 
-def _port_meant(picture: Picture, key: ServiceKey, ports: Sequence[ServicePort], target: _Target) -> _Meant:
+def _port_meant(picture: Picture, ports: Sequence[ServicePort], target: Target) -> _Meant:
     """Return the port of a service that is meant: by number or name, or the only one."""
-    known = [one for one in ports if target.protocol in ("", one.id.protocol.lower())]
-    found = [one for one in known if target.port in ("", str(one.port), one.id.port)]
-    has = ", ".join(f"{one.id.port} {one.port}/{one.id.protocol}".lstrip() for one in ports)
+    from pykubeproxy.insight.lookup import ports_told  # noqa: PLC0415
+
+    found = [one for one in ports if target.is_port(one.id.port, one.id.protocol, one.port)]
     if not target.port and len(found) > 1:
         example = found[0].id.port or f"{found[0].port}/{found[0].id.protocol.lower()}"
-        raise UsageError(f"--to: {key} has several ports: {has}; say which, such as {target.host}:{example}")
+        raise UsageError(
+            f"--to: {target.key} has several ports: {ports_told(ports)}; say which, such as {target.key}:{example}"
+        )
     if found:
         # TCP where one number or name is both, as for an address.
         port = next((one for one in found if one.id.protocol == "TCP"), found[0])
         return _Meant(picture, port.cluster_ip, port.port, port.id.protocol.lower())
-    note = f"{key} has no port {target.port}{f'/{target.protocol.upper()}' if target.protocol else ''}; it has {has}"
+    note = f"{target.key} has no port {target.wanted}; it has {ports_told(ports)}"
     if not target.port.isdigit():
-        raise UsageError(f"--to: {note}")
+        raise NothingFound(f"--to: {note}")
     return _Meant(picture, ports[0].cluster_ip, int(target.port), target.protocol or "tcp", note)
 
 
@@ -286,7 +248,7 @@ def _packet(
         else:
             source = (route(destination).source if route is not None else "") or settings.node_ip
     else:
-        source = _address(sender, "--from")
+        source = address_of(sender, "--from")
         if family_of(source) != settings.family:
             raise UsageError(f"--from: {source} and {destination} are of two IP families")
         detector = settings.local_detector

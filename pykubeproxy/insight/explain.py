@@ -6,19 +6,20 @@ are the kernel's, and every difference to what should stand is named. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fractions import Fraction
 from typing import Literal
 
 import msgspec
 
 from pykubeproxy.insight.cluster import Picture
+from pykubeproxy.insight.lookup import places
 from pykubeproxy.insight.owners import service_of
 from pykubeproxy.insight.parse import Rule, parse_rule
 from pykubeproxy.insight.standing import Standing
 from pykubeproxy.insight.tracer import bounded
 from pykubeproxy.model.endpoint import Endpoint
-from pykubeproxy.model.service import Problem, ServiceKey, ServicePort
+from pykubeproxy.model.service import Problem, ServiceKey, ServicePort, ServicePortName
 from pykubeproxy.model.topology import Categories, is_local
 from pykubeproxy.netfilter.read import UNKNOWN
 from pykubeproxy.rules.names import (
@@ -64,7 +65,7 @@ class Address(_Value, frozen=True):
     """Whose address is hidden, in words."""
     source_ranges: tuple[str, ...] = ()
     connections: int | None = None
-    """New connections that the address has seen, as the kernel's rule has counted them."""
+    """New connections that the address has seen, as the kernel's rule has counted them; None where it was not read."""
 
 
 class Share(_Value, frozen=True):
@@ -78,9 +79,11 @@ class Share(_Value, frozen=True):
     state: str
     """ready or terminating"""
     connections: int | None = None
+    """New connections that it has got, as the kernel has counted them; None where that was not read."""
     clients: int | None = None
-    """How many clients affinity remembers for it."""
-    in_kernel: bool = True
+    """How many clients affinity remembers for it; None where the kernel was not read."""
+    in_kernel: bool | None = None
+    """Whether the kernel's rules lead to it; None where they were not read, or cannot be."""
 
 
 class Spread(_Value, frozen=True):
@@ -159,17 +162,17 @@ def explain(
     picture: Picture,
     key: ServiceKey,
     *,
-    port: str = "",
+    only: Collection[ServicePortName] | None = None,
     standing: Standing | None = None,
     problems: Iterable[Problem] = (),
     left_out: str = "",
     daemon: Daemon | None = None,
 ) -> Explanation | None:
-    """Explain a service; None where it has no ports in this family (or none of that name or number).
+    """Explain a service; None where it has no ports in this family, or none of those in ``only``.
 
     ``problems``: what is odd in its objects (Picture.problems). ``left_out``, ``daemon``: what the daemon says.
     """
-    ports = [one for one in picture.state.ports(key) if _is_asked(one, port)]
+    ports = [one for one in picture.state.ports(key) if only is None or one.id in only]
     if not ports:
         return None
     explainer = _Explainer(picture, standing)
@@ -187,10 +190,6 @@ def explain(
         left_out=left_out,
         daemon=daemon,
     )
-
-
-def _is_asked(port: ServicePort, asked: str) -> bool:
-    return not asked or asked == port.id.port or asked in (str(port.port), str(port.node_port or ""))
 
 
 class _Explainer:
@@ -230,15 +229,11 @@ class _Explainer:
 
     def _addresses(self, port: ServicePort, categories: Categories, rules: PortRules) -> Iterable[Address]:
         names = PortChains(port.id)
-        external = (names.external,)
-        firewall = (names.firewall, names.external) if names.firewall in rules.chains else external
-        places: list[tuple[str, str, tuple[str, ...]]] = [("cluster IP", port.cluster_ip, ())]
-        if self._picture.settings.uses_external_ips:
-            places += [("external IP", address, external) for address in port.external_ips]
-        places += [("load balancer IP", address, firewall) for address in port.load_balancer_ips]
-        if port.node_port:
-            places.append(("node port", "", external))
-        for kind, address, head in places:
+        heads: dict[str, tuple[str, ...]] = {"cluster IP": ()}
+        if names.firewall in rules.chains:
+            heads["load balancer IP"] = (names.firewall, names.external)
+        for kind, address, number in places(port, with_external_ips=self._picture.settings.uses_external_ips):
+            head = heads.get(kind, (names.external,))
             local = port.internal_policy_is_local if kind == "cluster IP" else port.external_policy_is_local
             verdict, why = _verdict(categories, local=local)
             chains = () if not categories.exist_anywhere else head
@@ -247,7 +242,7 @@ class _Explainer:
             yield Address(
                 kind=kind,
                 address=address,
-                port=port.node_port if kind == "node port" else port.port,
+                port=number,
                 policy="Local" if local else "Cluster",
                 chains=chains,
                 verdict=verdict,
@@ -302,18 +297,25 @@ class _Explainer:
             wanted = rules.chains.get(chain)
             if wanted is None:
                 continue
-            text: str | None = wanted
-            if self._standing is not None:
-                text = self._standing.ruleset.chains[NAT].get(chain)
-            found = shares(text or "")
+            stands = self._stands(chain)
+            found = shares(wanted if stands is None else stands)
             ordered = [*found, *(one for one in shares(wanted) if one not in found)]
             yield Spread(
                 chain=chain,
                 policy=policy,
-                endpoints=tuple(self._share(one, found.get(one), known.get(one)) for one in ordered),
+                endpoints=tuple(
+                    self._share(one, found.get(one), known.get(one), is_read=stands is not None) for one in ordered
+                ),
             )
 
-    def _share(self, chain: str, share: Fraction | None, endpoint: Endpoint | None) -> Share:
+    def _stands(self, chain: str) -> str | None:
+        """Return what a chain of nat holds in the kernel, "" where it is not there, None where that is not known."""
+        if self._standing is None:
+            return None
+        text = self._standing.ruleset.chains[NAT].get(chain, UNKNOWN if NAT in self._standing.unreadable else "")
+        return None if text == UNKNOWN else text
+
+    def _share(self, chain: str, share: Fraction | None, endpoint: Endpoint | None, *, is_read: bool) -> Share:
         standing = self._standing
         text = standing.ruleset.chains[NAT].get(chain, "") if standing is not None else ""
         return Share(
@@ -327,7 +329,7 @@ class _Explainer:
                 (one.packets for one in self._counted.get((NAT, chain), ()) if "-j DNAT " in one.rule), None
             ),
             clients=len(standing.memory.get(chain, ())) if standing is not None else None,
-            in_kernel=standing is None or share is not None,
+            in_kernel=share is not None if is_read else None,
         )
 
     # -- the kernel

@@ -100,7 +100,7 @@ def _endpoints(port: Port, spread: Spread) -> Markup:
         notes: list[Child] = [code(one.target)]
         if one.state != "ready":
             notes += [" ", badge("warn", one.state)]
-        if not one.in_kernel:
+        if one.in_kernel is False:
             notes += [" ", badge("bad", "not in the kernel")]
         node = "this node" if one.is_on_this_node else one.node or "not known"
         cells: list[Child] = [percent_of(one.share), notes, node, code(one.chain)]
@@ -167,7 +167,7 @@ def _endpoint(spread: Spread, share: Share) -> Box:
     where = "this node" if share.is_on_this_node else share.node
     counted = "" if share.connections is None else plural(share.connections, "connection")
     state = "" if share.state == "ready" else share.state
-    missing = "" if share.in_kernel else "not in the kernel"
+    missing = "not in the kernel" if share.in_kernel is False else ""
     note = ", ".join(part for part in (percent_of(share.share), where, counted, state, missing) if part)
-    kind = "endpoint" if share.in_kernel and share.state == "ready" else "missing"
+    kind = "endpoint" if not missing and share.state == "ready" else "missing"
     return Box(f"{spread.chain} {share.chain}", share.target, note, kind, share.share)

@@ -160,7 +160,7 @@ def _spread(top: Tree, port: Port, spread: Spread, *, is_whole: bool) -> None:
 
 
 def _is_notable(port: Port, share: Share) -> bool:
-    return share.state != "ready" or not share.in_kernel or _is_full(port, share)
+    return share.state != "ready" or share.in_kernel is False or _is_full(port, share)
 
 
 def _is_full(port: Port, share: Share) -> bool:
@@ -189,7 +189,7 @@ def _share(port: Port, share: Share) -> Text:
     text = Text.assemble((chance, SHARE), (share.target, "bold"), f"  {where}")
     if share.state != "ready":
         text.append(f", {share.state}", style=ODD)
-    if not share.in_kernel:
+    if share.in_kernel is False:
         text.append(", not in the kernel", style=ODD)
     if share.connections is not None:
         text.append(f", {_count(share.connections, 'connection')}")

@@ -43,10 +43,10 @@ def may_read() -> bool:
     return os.geteuid() == 0
 
 
-def require_rights() -> None:
-    """Raise EnvironmentProblem unless this process may read rules."""
+def require_rights(without: str) -> None:
+    """Raise EnvironmentProblem unless this process may read rules; ``without`` says what can be done all the same."""
     if not may_read():
-        raise EnvironmentProblem("needs root to read the kernel's rules; --manifests PATH answers from files without")
+        raise EnvironmentProblem(f"needs root to read the kernel's rules; {without}")
 
 
 def backend_of(wanted: str, family: Family, runner: Runner) -> Backend:

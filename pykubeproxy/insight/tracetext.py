@@ -328,7 +328,12 @@ def _label(hit: Hit) -> Text:
     return text
 
 
-def plain(trace: Trace, notes: Sequence[str] = (), owner: Callable[[str], str] = lambda _: "") -> dict[str, Any]:
+def plain(
+    trace: Trace,
+    notes: Sequence[str] = (),
+    owner: Callable[[str], str] = lambda _: "",
+    affinity: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return a trace as plain data, for JSON and YAML."""
     packet = trace.packet
     return {
@@ -364,6 +369,7 @@ def plain(trace: Trace, notes: Sequence[str] = (), owner: Callable[[str], str] =
             }
             for outcome in trace.outcomes
         ],
+        "affinity": affinity,
         "cannotJudge": [one._asdict() for one in trace.uncertain],
         "notes": list(notes),
     }

@@ -79,6 +79,8 @@ class ClusterObjects:
     slices: list[EndpointSlice]
     nodes: list[Node]
     problems: list[str]
+    left_aside: list[Service] = field(default_factory=list)
+    """Services that are not selected: headless ones, and those of another proxy. Empty where a server selects."""
 
 
 def load(paths: Sequence[str]) -> ClusterObjects:
@@ -101,7 +103,7 @@ def load(paths: Sequence[str]) -> ClusterObjects:
             except ManifestError as error:
                 problems.append(str(error))
     merged = merge(manifests)
-    return ClusterObjects(merged.services, merged.slices, merged.nodes, problems + merged.problems)
+    return ClusterObjects(merged.services, merged.slices, merged.nodes, problems + merged.problems, merged.left_aside)
 
 
 def files_of(path: str) -> Iterator[str]:
@@ -135,6 +137,7 @@ def merge(manifests: Mapping[str, Manifest]) -> ClusterObjects:
         slices=_selected(found["EndpointSlice"]),
         nodes=_selected(found["Node"]),
         problems=[problem for manifest in manifests.values() for problem in manifest.problems] + problems,
+        left_aside=[obj for obj in found["Service"].values() if isinstance(obj, Service) and not is_selected(obj, "")],
     )
 
 

@@ -1,28 +1,12 @@
 """The commands ask the API server where no manifests are given, and say in one line when it does not answer."""
 
-import contextlib
-import io
-import sys
-
-import structlog
-from insight_demo import ALL, FLAGS, gather, run
+from insight_demo import ALL, FLAGS, gather, run, run_as_given
 
 from e2e.apiserver import StandIn
-from pykubeproxy import cli
 
 
 def ask(*arguments):
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    argv, sys.argv = sys.argv, ["pykubeproxy", *arguments, *FLAGS]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            cli.main()
-    except SystemExit as end:
-        status = int(end.code or 0)
-    finally:
-        sys.argv = argv
-        structlog.reset_defaults()
-    return status, out.getvalue(), err.getvalue()
+    return run_as_given(*arguments, *FLAGS)
 
 
 def test_objects_come_from_the_api_server(tmp_path):
@@ -42,4 +26,22 @@ def test_a_server_that_does_not_answer_is_one_line(tmp_path):
     with StandIn() as server:
         kubeconfig = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
     status, out, err = ask("explain", "--no-live", "shop", "--kubeconfig", kubeconfig)
-    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+def test_what_the_server_does_not_list_for_a_proxy_is_looked_for_by_name(tmp_path):
+    with StandIn() as server:
+        for file in sorted(gather(tmp_path / "manifests", *ALL).glob("*.yaml")):
+            server.load_yaml(file)
+        spec = {"clusterIP": "None", "ports": [{"port": 80}]}
+        meta = {"name": "bare", "namespace": "prod"}
+        server.put({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec})
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
+        explained = ask("explain", "--no-live", "prod/bare", "--kubeconfig", kubeconfig)
+        traced = ask("trace", "--to", "prod/bare", "--kubeconfig", kubeconfig)
+        missing = ask("explain", "--no-live", "prod/bear", "--kubeconfig", kubeconfig)
+    line = "prod/bare is headless: DNS gives its pods' addresses, so there are no rules for it\n"
+    assert explained == (1, "", f"pykubeproxy: {line}")
+    assert traced == (1, "", f"pykubeproxy: --to: {line}")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("pykubeproxy: there is no Service prod/bear; none is in namespace prod, but in ")

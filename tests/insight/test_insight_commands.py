@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from insight_demo import ALL, FLAGS, gather, run
+from insight_demo import ALL, FLAGS, gather, run, run_as_given
 
 from pykubeproxy import commands
 from pykubeproxy.sync.desired import TREE_PORTALS
@@ -24,26 +24,51 @@ def demo(tmp_path):
         ),
         (("trace", "--to", "10.0.0.1:99999"), "is neither IP:PORT"),
         (("trace", "--to", "10.0.0.1:80/icmp"), "is neither IP:PORT"),
-        (("trace", "--to", "a/b/c:80"), "--to: 'a/b/c' is neither an IP address nor [NAMESPACE/]SERVICE"),
+        (("trace", "--to", "a/b/c:80"), "--to: 'a/b/c:80' is neither IP:PORT (IPv6: [IP]:PORT) nor [NAMES"),
         (("trace", "--to", "10.0.0.1:http"), "is neither IP:PORT"),
         (("trace", "--to", "[fd00::1]"), "is neither IP:PORT"),
         (("trace", "--to", ""), "is neither IP:PORT"),
         (("trace", "--to", "::1:80"), "--to: an IPv6 address stands in brackets before its port: [::1]:80"),
         (("trace", "--to", "fd00::1"), "--to: an IPv6 address stands in brackets before its port: [fd00::1]:80"),
-        (("trace", "--to", "shop:web"), "--to: default/shop has no port web; it has 80/TCP"),
+        (("trace", "--to", "10.96.1.300:80"), "--to: '10.96.1.300' is not an IP address"),
+        (("trace", "--to", "[fd00::zz]:80"), "--to: 'fd00::zz' is not an IP address"),
+        (("trace", "--to", "::ffff:10.0.0.1"), "--to: '::ffff:10.0.0.1' is an IPv4-mapped IPv6 address"),
+        (("trace", "--to", "fd00::1:http"), "stands in brackets before its port: [fd00::1]:80"),
+        (("trace", "--to", "10.96.0.0/12:80"), "--to: '10.96.0.0/12:80' is neither IP:PORT"),
+        (("trace", "--to", f"shop:{'1' * 5000}"), "…' is neither IP:PORT"),
+        (("trace", "--to", "shop:"), "--to: 'shop:' is neither IP:PORT"),
+        (("trace", "--to", "Käse\n:80"), "--to: 'Käse\\n:80' is neither IP:PORT"),
         (
             ("trace", "--to", "kube-system/kube-dns"),
             "has several ports: dns 53/UDP, dns-tcp 53/TCP; say which, such as kube-system/kube-dns:dns",
         ),
-        (("trace", "--to", "nowhere:80"), "--to: there is no Service default/nowhere"),
-        (("trace", "--to", "kube-dns:53"), "--to: there is no Service default/kube-dns; there is kube-system/kube-dns"),
         (("trace", "--to", "10.0.0.1:80", "--from", "mars"), "--from: 'mars' is not an IP address"),
         (("trace", "--to", "10.0.0.1:80", "--from", "fd00::1"), "are of two IP families"),
         (("trace", "--to", "10.0.0.1:80", "-o", "xml"), "'xml' is not one of"),
         (("trace", "--to", "10.0.0.1:80", "--cleanup"), "--cleanup and trace exclude each other"),
+        (("trace", "--to", "10.0.0.1:80", "--version"), "--version and trace exclude each other"),
+        (
+            ("trace", "--to", "10.0.0.1:80", "--ip-family", "ipv6"),
+            "--to: 10.0.0.1 is no IPv6 address, which --ip-family",
+        ),
+        (
+            ("trace", "--to", "shop", "--from", "node", "--in-interface", "eth0"),
+            "--in-interface: what this node sends comes in by no interface",
+        ),
         (("trace", "--to", "10.0.0.1:80", "--no-such-flag"), "No such option"),
-        (("explain",), "Missing argument '[NAMESPACE/]SERVICE[:PORT]'."),
-        (("explain", "a/b/c"), "explain: 'a/b/c' is neither an IP address nor [NAMESPACE/]SERVICE"),
+        (("explain",), "Missing argument '[NAMESPACE/]SERVICE[:PORT]|IP[:PORT]'."),
+        (("explain", "a/b/c"), "explain: 'a/b/c' is neither IP[:PORT] (IPv6: [IP]:PORT) nor [NAMESPACE/]SERVICE"),
+        (("explain", "10.96.1.300"), "explain: '10.96.1.300' is not an IP address"),
+        (("explain", "10.96.0.0/12"), "explain: '10.96.0.0/12' is neither IP[:PORT]"),
+        (("explain", "::ffff:10.0.0.1"), "explain: '::ffff:10.0.0.1' is an IPv4-mapped IPv6 address"),
+        (("explain", "shop:99999"), "explain: 'shop:99999' is neither IP[:PORT]"),
+        (("explain", "fd00::1", "--ip-family", "ipv4"), "explain: fd00::1 is no IPv4 address, which --ip-family asks"),
+        (
+            ("explain", "192.168.77.1"),
+            "is an address of this node; say which node port, such as explain 192.168.77.1:3",
+        ),
+        (("explain", "shop", "--graph", "dot", "-o", "json"), "--graph and -o json exclude each other"),
+        (("diff", "a", "b"), "--manifests and OLD NEW exclude each other: neither kernel nor cluster is looked at"),
         (("explain", "shop", "--graph", "svg"), "'svg' is not one of"),
         (("explain", "shop", "--masquerade-all=maybe"), '--masquerade-all: "maybe" must be true or false'),
     ],
@@ -55,26 +80,6 @@ def test_bad_usage_exits_2_with_one_line(demo, arguments, message):
     assert message in done.stderr.splitlines()[0]
     hint = done.stderr.splitlines()[1:]
     assert hint in ([], [f"See 'pykubeproxy {arguments[0]} --help' for usage."])
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nginx", "there is no Service default/nginx; there is default/nginx-svc"),
-        ("kube-dns", "there is no Service default/kube-dns; there is kube-system/kube-dns"),
-        ("zebra", "there is no Service default/zebra; headless ones have no rules and are not looked at"),
-        ("kube-system/kube-dns:metrics", "kube-system/kube-dns has no port metrics (it has dns, dns-tcp)"),
-        ("bare", "there is no Service default/bare; headless ones have no rules and are not looked at"),
-        ("far", "default/far is an ExternalName: a name in DNS, without rules"),
-    ],
-)
-def test_what_is_not_there_to_explain_is_told(demo, name, message):
-    (demo / "more.yaml").write_text(
-        "apiVersion: v1\nkind: Service\nmetadata: {name: bare}\nspec: {clusterIP: None, ports: [{port: 80}]}\n---\n"
-        "apiVersion: v1\nkind: Service\nmetadata: {name: far}\nspec: {type: ExternalName, externalName: example.org}\n"
-    )
-    done = run("explain", "--no-live", name, manifests=demo)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"pykubeproxy: {message}\n")
 
 
 def test_flags_may_stand_before_and_behind_the_command_and_in_the_daemons_spelling(demo, monkeypatch):
@@ -139,7 +144,7 @@ def test_json_can_be_read_by_programs(demo):
     ],
 )
 def test_diff_exits_2_when_it_cannot_tell(demo, sides, message):
-    done = run("diff", *sides, manifests=demo)
+    done = run_as_given("diff", *sides)
     hint = "See 'pykubeproxy diff --help' for usage.\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"pykubeproxy: {message}\n{hint}")
 
@@ -184,18 +189,61 @@ def test_a_service_of_two_families_is_asked_in_the_senders(demo):
 
 def test_the_kernel_needs_root_and_says_so(demo, monkeypatch):
     monkeypatch.setattr("pykubeproxy.insight.live.os.geteuid", lambda: 1000)
-    line = "pykubeproxy: needs root to read the kernel's rules; --manifests PATH answers from files without\n"
-    assert run("trace", "--live", "--to", "10.0.0.1:80", manifests=demo)[::2] == (1, line)
-    assert run("explain", "--live", "shop", manifests=demo)[::2] == (1, line)
-    assert run("diff", manifests=demo)[::2] == (2, line)
+    for arguments, instead in (
+        (("trace", "--live", "--to", "10.0.0.1:80"), "without --live the rules are those that follow from the objects"),
+        (("explain", "--live", "shop"), "without --live the objects alone are looked at"),
+        (("diff",), "diff OLD NEW compares files without"),
+    ):
+        line = f"pykubeproxy: needs root to read the kernel's rules; {instead}\n"
+        assert run(*arguments, manifests=demo) == (2, "", line)
     assert run("explain", "shop", manifests=demo).returncode == 0
+
+
+def test_cleaning_up_needs_root_and_nothing_is_recommended_instead(monkeypatch):
+    monkeypatch.setattr("pykubeproxy.once.os.geteuid", lambda: 1000)
+    line = "pykubeproxy: needs root (uid 0 with CAP_NET_ADMIN and CAP_NET_RAW) to remove rules\n"
+    assert run_as_given("--cleanup") == (1, "", line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--cleanup", "--dry-run"), "--dry-run and --cleanup exclude each other"),
+        (("--init-only", "--cleanup"), "--cleanup and --init-only exclude each other"),
+        (("--dry-run", "--write-config-to", "/nowhere/x"), "--write-config-to and --dry-run exclude each other"),
+        (
+            ("--cleanup", "--ip-family", "ipv4"),
+            "--ip-family: is for --dry-run, explain, trace and diff; all else serves",
+        ),
+    ],
+)
+def test_flags_of_which_one_would_be_ignored_are_refused(arguments, message):
+    done = run_as_given(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"pykubeproxy: {message}")
+
+
+def test_faults_that_keep_a_command_from_answering_exit_2(demo):
+    for arguments in (("explain", "shop", "--no-live"), ("trace", "--to", "shop"), ("diff",)):
+        done = run_as_given(*arguments, "--master", "http://127.0.0.1:1")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_rules_that_nothing_can_walk_are_one_line(demo, monkeypatch):
+    def refuse(*_):
+        raise ValueError("a rule of table nat jumps to chain KUBE-SVC-X, which does not exist")
+
+    monkeypatch.setattr("pykubeproxy.insight.tracer.Tracer.trace", refuse)
+    done = run("trace", "--to", "shop", manifests=demo)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "KUBE-SVC-X" in done.stderr
 
 
 def test_an_old_dry_run_is_compared_with_new_manifests(demo, tmp_path):
     old = tmp_path / "old.txt"
     old.write_text(run("--dry-run", manifests=demo).stdout)
     gather(demo, "09-first-endpoint")
-    done = run("diff", str(old), str(demo), manifests=demo)
+    done = run_as_given("diff", str(old), str(demo), *FLAGS)
     assert done.returncode == 1
     assert done.stderr == "pykubeproxy: 10 chains differ: default/orphan:echo, default/orphan:web\n"
 
@@ -223,7 +271,7 @@ def test_the_form_of_rules_that_stand_is_no_difference_where_both_are_allowed(tm
         rules.write_text(run("--dry-run", "--service-dispatch", form, *only, manifests=manifests).stdout)
         assert ("KUBE-SVC-NP-" in rules.read_text()) == (form == "tree")
         for sides in ((rules, manifests), (manifests, rules)):
-            assert run("diff", *map(str, sides), *only, manifests=manifests) == (0, "", "")
+            assert run_as_given("diff", *map(str, sides), *only, *FLAGS) == (0, "", "")
 
 
 def test_interfaces_that_tell_pods_apart_are_assumed_or_given(demo, monkeypatch):

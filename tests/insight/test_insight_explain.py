@@ -8,6 +8,7 @@ from insight_builders import KEY, SETTINGS, endpoint, seen, service, slice_of, s
 from pykubeproxy.insight.explain import explain, shares
 from pykubeproxy.insight.explaintext import duration
 from pykubeproxy.model.service import ServicePortName
+from pykubeproxy.netfilter.read import UNKNOWN
 from pykubeproxy.rules.dispatch import AddressSpace, PortSpace
 from pykubeproxy.rules.names import DISPATCH_PREFIXES, PortChains
 from pykubeproxy.watch import objects as api
@@ -15,9 +16,9 @@ from pykubeproxy.watch import objects as api
 CHAINS = PortChains(ServicePortName("default", "web", "", "TCP"))
 
 
-def only_port(*objects, settings=SETTINGS, kernel=None, asked=""):
+def only_port(*objects, settings=SETTINGS, kernel=None):
     shown = seen(*objects, settings=settings)
-    return explain(shown, KEY, port=asked, standing=kernel).ports[0]
+    return explain(shown, KEY, standing=kernel).ports[0]
 
 
 def reasons(port):
@@ -149,12 +150,13 @@ def test_whose_address_is_hidden_is_told(settings, words):
     assert port.addresses[0].masquerades == words
 
 
-def test_one_port_can_be_asked_for_by_name_number_or_node_port():
+def test_some_ports_can_be_asked_for():
     ports = [api.ServicePortSpec(port=80, name="http", node_port=30080), api.ServicePortSpec(port=443, name="https")]
     shown = seen(service(kind="NodePort", ports=ports))
-    for asked, count in (("http", 1), ("443", 1), ("30080", 1), ("", 2)):
-        assert len(explain(shown, KEY, port=asked).ports) == count
-    assert explain(shown, KEY, port="81") is None
+    names = [one.id for one in shown.state.ports(KEY)]
+    for only, count in ((names, 2), (names[:1], 1), (None, 2)):
+        assert len(explain(shown, KEY, only=only).ports) == count
+    assert explain(shown, KEY, only=()) is None
 
 
 # -- with the kernel
@@ -220,6 +222,20 @@ def test_a_changed_chain_is_named_and_its_shares_are_the_kernels():
         left: (1.0, True),
         gone: (0.0, False),
     }
+
+
+def test_whether_an_endpoint_is_in_the_kernel_is_not_said_where_that_was_not_read():
+    shown = seen(service(), slice_of(endpoint("10.244.0.1"), endpoint("10.244.0.2")))
+    kernel = standing(shown)
+    kernel.ruleset.chains["nat"][CHAINS.cluster] = UNKNOWN
+    partly = standing(shown)
+    del partly.ruleset.chains["nat"][CHAINS.cluster]
+    partly.unreadable["nat"] = "native rules stand in it"
+    for read, kernel_is in ((None, ""), (kernel, "differs"), (partly, "differs")):
+        found = explain(shown, KEY, standing=read)
+        shares = found.ports[0].spreads[0].endpoints
+        assert [(one.in_kernel, round(one.share, 6)) for one in shares] == [(None, 0.5), (None, 0.5)]
+        assert found.kernel == kernel_is
 
 
 def test_an_endpoint_that_only_the_kernel_has_is_shown_as_gone():

@@ -4,7 +4,7 @@ PYKUBEPROXY_UPDATE_GOLDEN=1 writes the files anew; read the change before you co
 """
 
 import pytest
-from insight_demo import ALL, check, gather, run
+from insight_demo import ALL, FLAGS, check, gather, run, run_as_given
 
 EXPLAIN = ("explain", "--no-live")
 
@@ -70,7 +70,7 @@ def test_the_difference_of_two_manifests_is_the_recorded_one(name, tmp_path, mon
     old, new = DIFFS[name]
     gather(tmp_path / "old", *old)
     gather(tmp_path / "new", *new)
-    done = run("diff", str(tmp_path / "old"), str(tmp_path / "new"), manifests=tmp_path / "old")
+    done = run_as_given("diff", str(tmp_path / "old"), str(tmp_path / "new"), *FLAGS)
     assert done.returncode == 1
     check(name, done.stdout.replace(str(tmp_path) + "/", "") + done.stderr)
 
@@ -81,5 +81,5 @@ def test_a_folder_equals_its_own_dry_run(name, tmp_path):
     manifests = gather(tmp_path / "new", *folders)
     printed = run("--dry-run", manifests=manifests)
     (tmp_path / "rules.txt").write_text(printed.stdout)
-    done = run("diff", str(manifests), str(tmp_path / "rules.txt"), manifests=manifests)
+    done = run_as_given("diff", str(manifests), str(tmp_path / "rules.txt"), *FLAGS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

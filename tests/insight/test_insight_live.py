@@ -96,6 +96,8 @@ def test_affinity_is_seen_filling_up_and_foretold(node):
         ).stdout
     )
     assert [(one["target"], one["probability"]) for one in trace["outcomes"]] == [(remembered, 1.0)]
+    assert trace["affinity"]["seconds"] == 10800
+    assert [one["endpoint"] for one in trace["affinity"]["remembered"]] == [remembered]
     if target.startswith("nginx"):
         assert lab.pods[target].ip == remembered.partition(":")[0]
 
