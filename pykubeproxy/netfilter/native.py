@@ -14,8 +14,7 @@ from typing import NamedTuple
 from pykubeproxy.errors import NetfilterError
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.node.netlink import HEADER, NETLINK_NETFILTER, NetlinkSocket, attribute, attributes, nfgen
-from pykubeproxy.rules.base import ensured_rules
-from pykubeproxy.rules.settings import RuleSettings
+from pykubeproxy.rules.base import GUARD_COMMENT, known_by
 
 _NFPROTO: dict[Family, int] = {"IPv4": 2, "IPv6": 10}
 _SUBSYSTEM = 10 << 8
@@ -93,23 +92,26 @@ def existing(family: Family, table: str, chains: Sequence[str]) -> frozenset[str
 
 
 def jumps(family: Family, table: str, chain: str) -> str:
-    """Return the text of our jumps in a builtin chain that iptables cannot print, judged by where they lead.
+    """Return the text of our rules in a chain that iptables cannot print.
+
+    A jump is known by where it leads, the guard of KUBE-FIREWALL by its comment. Each is told once: of two rules that
+    lead to the same place one may be somebody else's.
 
     Raises:
         NetfilterError: the kernel does not answer.
 
     """
-    wanted = {
-        rule.rule.rpartition(" ")[2]: f"-A {chain} {rule.rule}\n"
-        for rule in ensured_rules(RuleSettings(family))
-        if rule.table == table and rule.chain == chain
-    }
+    wanted = known_by(family, table, chain)
     body = attribute(_TABLE, table.encode() + b"\0") + attribute(_RULE_CHAIN, chain.encode() + b"\0")
     found = []
     for buffer, fields in _dump(family, _GETRULE, _NEWRULE, body):
         where = (_text(buffer, *fields[_TABLE]), _text(buffer, *fields[_RULE_CHAIN]))
         if where == (table, chain) and _RULE_EXPRESSIONS in fields:
-            found += [wanted[target] for target in _targets(buffer, *fields[_RULE_EXPRESSIONS]) if target in wanted]
+            start, end = fields[_RULE_EXPRESSIONS]
+            targets = list(_targets(buffer, start, end))
+            if buffer.find(GUARD_COMMENT.encode(), start, end) >= 0:
+                targets.append("DROP")
+            found += [wanted.pop(target) for target in targets if target in wanted]
     return "".join(found)
 
 

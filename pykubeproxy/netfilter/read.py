@@ -2,7 +2,7 @@
 
 ``parse`` is pure. ``read`` runs iptables-save for one table at a time and does not trust an exit status of 0: a table
 with native nft rules in it prints one comment line and nothing else. Such a table is unreadable, not empty; then the
-chains are read one by one (see native.py for their names).
+chains are read one by one (see native.py and legacytable.py for their names).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from pykubeproxy.errors import EnvironmentProblem, LockBusyError, NetfilterError, UnreadableTable
-from pykubeproxy.netfilter import native
+from pykubeproxy.netfilter import legacytable, native
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.restore import failure
@@ -24,11 +24,22 @@ ONE_BY_ONE = 400
 UNKNOWN = "# unknown\n"
 """The text of a chain that exists but could not be read. It equals nothing, so the chain is rewritten."""
 
-_UNPARSED = "Parsing nftables rule failed"
-"""What iptables-nft says, and stops, at a native rule with some expressions (``meta cpu``)."""
+_UNPARSED = re.compile(
+    r"Parsing nftables rule failed|(?:Can't find library for|Couldn't (?:find|load)) (?:match|target)"
+)
+"""What iptables says, and stops: nft at a native rule with some expressions (``meta cpu``); both kinds at a match or
+target of which they lack the library, because the program that wrote the rule is another one than ours."""
 _COUNTERS = re.compile(r"^\[\d+:\d+\] ", re.MULTILINE)
-_RULES = re.compile(r"-A (\S+)[^\n]*\n(?:-A \1(?: [^\n]*)?\n)*")
+_REST = r'(?= |\n)[^"\n]*+(?:"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"[^"\n]*+)*+\n'
+_RULES = re.compile(rf"-A (\S+){_REST}(?:-A \1{_REST})*+")
 """The rules of one chain, which come in one piece in every version known: one slice of the text, not a line each."""
+_LONG_RULE = re.compile(
+    r"-A (\S+)(?: (?:[^\"\n]|(?<! )\"|(?<= )\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"(?=[ \n]))*+)?\n|-A (\S+)[^\n]*\n", re.DOTALL
+)
+"""A rule with line breaks in a comment, printed as they are; or with a quotation mark that means nothing."""
+_BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+"""What ``str.splitlines`` takes for the end of a line, and iptables does not. Nothing of ours holds one."""
+_NO_BREAKS = str.maketrans(dict.fromkeys(_BREAKS, " "))
 _INCOMPATIBLE = re.compile(r"^# Table `(\w+)' is incompatible.*(?:\n|\Z)", re.MULTILINE)
 """What iptables-nft-save prints instead of a table.
 
@@ -48,9 +59,11 @@ class SavedTable:
 def parse(text: str) -> dict[str, SavedTable]:
     """Parse the output of iptables-save (with or without counters) into tables.
 
+    Line breaks within a rule (somebody's comment) become blanks: everywhere else a line is a rule.
+
     Raises:
         UnreadableTable: the output says that a table is incompatible.
-        ValueError: a line that iptables-save does not print.
+        NetfilterError: a line that iptables-save does not print.
 
     """
     tables: dict[str, SavedTable] = {}
@@ -59,12 +72,15 @@ def parse(text: str) -> dict[str, SavedTable]:
         text = _COUNTERS.sub("", text)
     if not text.endswith("\n"):
         text += "\n"
+    if not text.isascii() or any(one in text for one in _BREAKS):
+        text = text.translate(_NO_BREAKS)
     place = 0
     while place < len(text):
-        rules = _RULES.match(text, place)
+        rules = _RULES.match(text, place) or _LONG_RULE.match(text, place)
         if rules is not None and table is not None:
-            chain = rules[1]
-            table.chains[chain] = table.chains.get(chain, "") + rules[0]
+            chain = rules[1] or rules[2]
+            found = rules[0] if rules.re is _RULES else rules[0][:-1].replace("\n", " ") + "\n"
+            table.chains[chain] = table.chains.get(chain, "") + found
             place = rules.end()
             continue
         end = text.index("\n", place)
@@ -74,7 +90,7 @@ def parse(text: str) -> dict[str, SavedTable]:
         if head == ":":
             words = line[1:].split()
             if table is None or len(words) < 2:
-                raise ValueError(f"a line that iptables-save does not print: {line[:120]!r}")
+                raise NetfilterError(f"a line that iptables-save does not print: {line[:120]!r}")
             table.chains[words[0]] = ""
             if words[1] != "-":
                 table.policies[words[0]] = words[1]
@@ -85,8 +101,13 @@ def parse(text: str) -> dict[str, SavedTable]:
         elif head == "#" and _INCOMPATIBLE.match(line):
             raise UnreadableTable(line.lstrip("# "))
         elif line.strip() and head != "#":
-            raise ValueError(f"a line that iptables-save does not print: {line[:120]!r}")
+            raise NetfilterError(f"a line that iptables-save does not print: {line[:120]!r}")
     return tables
+
+
+def is_unparsed(complaint: str) -> bool:
+    """Tell whether a listing ended early at a rule that iptables cannot print."""
+    return _UNPARSED.search(complaint) is not None
 
 
 def standing(tables: dict[str, SavedTable]) -> Ruleset:
@@ -146,7 +167,7 @@ class Reader:
         """Return what a save program prints, and its complaint."""
         finished = self._runner.run(command, timeout=120.0)
         text = finished.stdout.decode("utf-8", "surrogateescape")
-        if _UNPARSED in finished.complaint:
+        if is_unparsed(finished.complaint):
             raise UnreadableTable(f"{what} holds rules that iptables cannot parse")
         if finished.status != 0:
             problem = failure(finished, "")
@@ -227,17 +248,19 @@ class Reader:
             if isinstance(problem, LockBusyError | EnvironmentProblem):
                 raise problem
             return None
-        lines = finished.stdout.decode("utf-8", "surrogateescape").splitlines(keepends=True)
-        return "".join(line for line in lines if line.startswith("-A "))
+        text = finished.stdout.decode("utf-8", "surrogateescape")
+        start = text.find("\n-A ")  # behind the chain's own line
+        return parse(f"*{table}{text[start:]}")[table].chains[chain] if start >= 0 else ""
 
     def _one_by_one(self, table: str) -> SavedTable:
         saved = SavedTable()
-        names = native.chain_names(self._backend.family, table)
+        kernel = native if self._backend.kind == "nft" else legacytable
+        names = kernel.chain_names(self._backend.family, table)
         ours = [name for name in names if is_ours(table, name)]
         for name in names:
             if name in BUILTIN or name == FIREWALL:
                 text = self.read_chain(table, name)
-                saved.chains[name] = native.jumps(self._backend.family, table, name) if text is None else text
+                saved.chains[name] = kernel.jumps(self._backend.family, table, name) if text is None else text
             elif name in ours:
                 text = self.read_chain(table, name) if len(ours) <= ONE_BY_ONE else None
                 saved.chains[name] = UNKNOWN if text is None else text

@@ -7,7 +7,7 @@ Texts are kube-proxy's (pkg/proxy/iptables/proxier.go, iptablesJumpChains and sy
 
 from __future__ import annotations
 
-from pykubeproxy.model.addresses import host
+from pykubeproxy.model.addresses import Family, host
 from pykubeproxy.rules.names import (
     CANARY,
     EXTERNAL_SERVICES,
@@ -50,6 +50,7 @@ _JUMPS: tuple[tuple[str, str, str, str, str], ...] = (
 
 GUARD = "! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment}-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
 """Keeps neighbours off 127.0.0.1 while route_localnet is on (CVE-2020-8558). kubelet writes the same rule."""
+GUARD_COMMENT = "block incoming localnet connections"
 
 
 def comment(text: str, settings: RuleSettings) -> str:
@@ -66,9 +67,18 @@ def ensured_rules(settings: RuleSettings) -> tuple[Ensured, ...]:
         asked = "" if "conntrack" in settings.missing else match
         rules.append(Ensured(table, builtin, f"{asked}{note}-j {chain}"))
     if settings.family == "IPv4" and settings.localhost_nodeports and "conntrack" not in settings.missing:
-        note = comment("block incoming localnet connections", settings)
+        note = comment(GUARD_COMMENT, settings)
         rules.append(Ensured(FILTER, FIREWALL, GUARD.format(comment=note), at_top=False))
     return tuple(rules)
+
+
+def known_by(family: Family, table: str, chain: str) -> dict[str, str]:
+    """Return our rules in a chain that is not ours by what tells them where it cannot be printed: their targets."""
+    return {
+        rule.rule.rpartition(" ")[2]: f"-A {chain} {rule.rule}\n"
+        for rule in ensured_rules(RuleSettings(family))
+        if rule.table == table and rule.chain == chain
+    }
 
 
 def jump_pattern() -> dict[str, frozenset[str]]:

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from pykubeproxy.config.document import load_document
-from pykubeproxy.errors import ApiError, ConfigurationError, UnreadableTable
+from pykubeproxy.errors import ApiError, ConfigurationError, NetfilterError
 from pykubeproxy.model.state import ClusterState
 from pykubeproxy.netfilter.read import parse, standing
 from pykubeproxy.rules.ruleset import Ruleset
@@ -84,7 +84,7 @@ def save(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     try:
         tables = parse(text)
-    except (ValueError, UnreadableTable):
+    except NetfilterError:
         return
     found = standing(tables)
     wanted = Desired(RuleSettings("IPv4")).ruleset

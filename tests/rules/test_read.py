@@ -2,7 +2,7 @@
 
 import pytest
 
-from pykubeproxy.errors import UnreadableTable
+from pykubeproxy.errors import NetfilterError, UnreadableTable
 from pykubeproxy.netfilter.read import parse, standing
 from pykubeproxy.rules.ruleset import Ensured
 from tests.oracle.cases_of import BACKENDS, FAMILIES, all_cases
@@ -63,6 +63,33 @@ def test_a_table_with_a_base_chain_of_somebody_else_is_read():
     assert parse(text)["nat"].chains == {"A": ""}
 
 
+LINES_OF_A_COMMENT = [
+    "first\nsecond",
+    "\n",
+    "a\n-A KUBE-SERVICES -j DROP\nCOMMIT\n*mangle\n:KUBE-FORWARD - [0:0]\n",
+    'he said \\"no\\"\n',
+    "a\u2028b\x0bc\x0cd\x85e\rf",
+]
+
+
+@pytest.mark.parametrize("comment", LINES_OF_A_COMMENT)
+def test_a_comment_with_line_breaks_is_part_of_its_rule(comment):
+    rule = f'-A FORWARD -m comment --comment "{comment}" -j RETURN\n'
+    found = parse(SAVE.replace("-A KUBE-FIREWALL", f"{rule}-A FORWARD -j ACCEPT\n-A KUBE-FIREWALL"))
+    assert set(found) == {"filter"}
+    first, second = found["filter"].chains["FORWARD"].splitlines()
+    assert first.startswith('-A FORWARD -m comment --comment "')
+    assert first.endswith('" -j RETURN')
+    assert second == "-A FORWARD -j ACCEPT"
+    assert standing(found).chains == standing(parse(SAVE)).chains
+
+
+@pytest.mark.parametrize("name", ['a"b', '"a', 'a"'])
+def test_a_quotation_mark_that_is_none_does_not_swallow_the_next_rules(name):
+    rules = f'-A INPUT -i {name} -j ACCEPT\n-A INPUT -m comment --comment "x y" -j DROP\n-A INPUT -j RETURN\n'
+    assert parse(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")["filter"].chains["INPUT"] == rules
+
+
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n"])
 def test_nothing_is_nothing(text):
     assert parse(text) == {}
@@ -70,7 +97,7 @@ def test_nothing_is_nothing(text):
 
 @pytest.mark.parametrize("line", ["-I A 1 -j X", "nonsense", "-A A -j X", ":A - [0:0]", ":", "-P INPUT DROP"])
 def test_what_iptables_save_does_not_print_is_refused(line):
-    with pytest.raises(ValueError, match="does not print"):
+    with pytest.raises(NetfilterError, match="does not print"):
         parse(f"{line}\n")
 
 
