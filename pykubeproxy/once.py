@@ -122,5 +122,15 @@ def sysctl_plan(options: Options, node_ip: str | None = None) -> SysctlPlan:
 
 
 def initialise(options: Options) -> None:
-    """Do ``--init-only``: what needs more rights than the daemon should have."""
-    init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
+    """Do ``--init-only``: what needs more rights than the daemon should have.
+
+    A setting that stands already needs no rights. One that should be written and cannot be is a failure, as for
+    kube-proxy: to set it is all that this was started for. Only where /proc/sys is mounted read-only (LXC, rootless)
+    the warning is all, so that a pod can start there.
+    """
+    result = init_sysctls(sysctl_plan(options), load_conntrack=conntrack.load_module)
+    if result.lacks_rights:
+        raise EnvironmentProblem(
+            f"--init-only could not set what it was asked for ({'; '.join(result.refusals())}): it needs to be root, "
+            "in a pod privileged; or ask for less (conntrack.maxPerCore 0, timeouts 0)"
+        )

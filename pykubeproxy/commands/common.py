@@ -252,5 +252,8 @@ def nothing_about(asked: Asked, objects: ClusterObjects, key: ServiceKey) -> str
     service = once.find_service(asked.options, objects, key)
     if service is not None:
         return why_no_rules(service, asked.families)
+    faults = objects.faults_of(key)
+    if faults:
+        return f"{key} cannot be used: {'; '.join(faults)}"
     known = (*objects.services, *objects.left_aside)
     return why_no_service(key, (ServiceKey(one.metadata.namespace, one.metadata.name) for one in known))

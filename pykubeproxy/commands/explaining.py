@@ -91,6 +91,7 @@ def explain(
                 only=ports,
                 standing=standing,
                 problems=picture.problems(key),
+                faults=objects.faults_of(key),
                 left_out=running.why_left_out(key, family) if running is not None else "",
                 daemon=running.daemon if running is not None and is_told else None,
             )

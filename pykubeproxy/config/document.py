@@ -1,13 +1,14 @@
 """Read KubeProxyConfiguration documents (kubeproxy.config.k8s.io/v1alpha1) into Options.
 
 Strict first, lenient after: what kube-proxy would only complain about (unknown fields, fields given twice) is a note,
-what it could not use is an error, and all errors are reported at once. ``null`` and absent are the same; whether a zero
-means the default is a matter of each setting. Nothing here logs or looks at the machine, except that `read_document`
-opens one file.
+what it could not use is an error, and all errors are reported at once, the notes behind them. ``null`` and absent are
+the same; whether a zero means the default is a matter of each setting. Nothing here logs or looks at the machine,
+except that `read_document` opens one file.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,7 +90,7 @@ def load_document(text: str) -> Loaded:
     problems += unreadable.values()
     problems += find_problems(options, lambda setting: setting.document, unreadable.keys())
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(problems + [note.text() for note in notes])
     notes += note_without_effect(options)
     return Loaded(options, tuple(notes))
 
@@ -143,11 +144,25 @@ def _collect(
             if value is not None:
                 given[path] = value
         elif path not in _GROUPS:
-            notes.append(Note("unknown config field", {"field": path, "value": shown(value)}))
+            close = _close_to(path)
+            meant = {"did_you_mean": close} if close else {}
+            notes.append(Note("unknown config field", {"field": path, "value": shown(value), **meant}))
         elif isinstance(value, dict):
             _collect(value, f"{path}.", given, problems, notes)
         elif value is not None:
             problems.append(f"{path}: {shown(value)} must be a mapping, not {kinds.kind_of_json(value)}")
+
+
+def _close_to(path: str) -> str:
+    """Return the field that an unknown one may be meant for: of nearly its name beside it, or of its name elsewhere."""
+    prefix, dot, name = path.rpartition(".")
+    known = [*BY_DOCUMENT, *_GROUPS]
+    beside = {one.rpartition(".")[2]: one for one in known if one.rpartition(".")[0] == prefix}
+    close = difflib.get_close_matches(name, beside, n=1, cutoff=0.75)
+    if close:
+        return beside[close[0]]
+    elsewhere = (one for one, setting in BY_DOCUMENT.items() if one.endswith(f".{name}") and setting.has_effect)
+    return next(elsewhere, name if dot and name in BY_DOCUMENT else "")
 
 
 def _read_values(given: dict[str, object]) -> tuple[dict[str, object], dict[str, str]]:

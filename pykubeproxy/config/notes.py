@@ -20,6 +20,12 @@ class Note:
     event: str
     data: dict[str, object] = field(default_factory=dict)
 
+    def text(self) -> str:
+        """Return it as a line among faults, where nothing is logged any more: ``field: event (the rest)``."""
+        rest = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.data.items() if name != "field")
+        about = f"{self.data['field']}: " if "field" in self.data else ""
+        return f"{about}{self.event}{f' ({rest})' if rest else ''}"
+
 
 def log_notes(notes: Iterable[Note]) -> None:
     """Write each note as one warning."""

@@ -26,11 +26,15 @@ kube-proxy's: a document (`--config FILE`, YAML or JSON, `apiVersion: {API_VERSI
 **With `--config` all other flags are ignored** (and named in one log line), except the logging flags,
 `--hostname-override`, and the flags that kube-proxy does not have; those win over the document.
 
-* Unknown fields and fields given twice are logged, one line each, and the document loads.
+* Unknown fields (with the one that may have been meant) and fields given twice are logged, one line each, and the
+  document loads. Where it does not load for another fault, they are told with it.
 * `null` and absent are the same. Where the table says "zero is the default", that goes for `0s`, `0` and `""` in the
   document. Elsewhere an explicit zero is kept: `conntrack.maxPerCore: 0` leaves the limit alone.
 * A value that cannot be used is an error. All of them are reported at once, those of flags with those of the document,
-  each with its field and value, and the exit status is 2.
+  each with its field and value, and the exit status is 2. What kube-proxy 1.36 refuses is refused here, with these
+  exceptions: sections of other proxy modes are not judged, since nothing follows from them; blanks around the CIDRs of
+  `clusterCIDR` are let pass, and so is any `showHiddenMetricsForVersion` that is a version. More is refused here: a
+  `hostnameOverride` that no Node can have, and an interface name that no interface can have.
 * Only the first document of a file counts, as for kube-proxy. Of a file in which another kind comes first (kubeadm's
   own configuration), the error says which document is the `{KIND}`.
 * Durations are Go's: `30s`, `1h15m`, `500ms`.

@@ -104,12 +104,13 @@ SETTINGS: tuple[Setting, ...] = (
         "No effect: JSON is always asked for.", zero_is_default=True, is_reported=False,
     ),
     Setting(
-        "client.qps", "clientConnection.qps", "kube-api-qps", kinds.FLOAT, _RESTART,
-        "Requests a second to the API server, on average.", zero_is_default=True,
+        "client.qps", "clientConnection.qps", "kube-api-qps", kinds.FLOAT, _NONE,
+        "No effect: three watches and a few Events are all that is asked of the API server. A negative number, which "
+        "means no limit to kube-proxy, is accepted as there.", zero_is_default=True, is_reported=False,
     ),
     Setting(
-        "client.burst", "clientConnection.burst", "kube-api-burst", kinds.INT32, _RESTART,
-        "Requests to the API server that may come at once.", zero_is_default=True, minimum=0,
+        "client.burst", "clientConnection.burst", "kube-api-burst", kinds.INT32, _NONE,
+        "No effect, like qps.", zero_is_default=True, minimum=0, is_reported=False,
     ),
     Setting(
         "logging.format", "logging.format", "logging-format", kinds.LOG_FORMAT, _RESTART,

@@ -49,10 +49,10 @@ class Picture:
         return render(port, self.categories(port), self.settings, endpoint_comments=not self.wanted.is_large)
 
     def problems(self, key: ServiceKey) -> list[Problem]:
-        """Return what is odd in a service's objects, or between them and others."""
+        """Return what is odd in a service's objects, or between them and others, whoever has the better claim."""
         return [
             *self.state.problems_of(key),
-            *(one for one in self.wanted.problems() if (one.namespace, one.name) == key),
+            *(one for one in self.wanted.problems() if key in ((one.namespace, one.name), one.rival)),
         ]
 
     def keys(self) -> list[ServiceKey]:

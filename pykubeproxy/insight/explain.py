@@ -165,12 +165,14 @@ def explain(
     only: Collection[ServicePortName] | None = None,
     standing: Standing | None = None,
     problems: Iterable[Problem] = (),
+    faults: Iterable[str] = (),
     left_out: str = "",
     daemon: Daemon | None = None,
 ) -> Explanation | None:
     """Explain a service; None where it has no ports in this family, or none of those in ``only``.
 
-    ``problems``: what is odd in its objects (Picture.problems). ``left_out``, ``daemon``: what the daemon says.
+    ``problems``: what is odd in its objects (Picture.problems). ``faults``: a line for each part of them that could
+    not be read. ``left_out``, ``daemon``: what the daemon says.
     """
     ports = [one for one in picture.state.ports(key) if only is None or one.id in only]
     if not ports:
@@ -186,7 +188,7 @@ def explain(
         ports=shown,
         kernel="" if standing is None else "agrees" if agrees else "differs",
         differences=tuple(general),
-        problems=tuple(map(str, problems)),
+        problems=(*faults, *map(str, problems)),
         left_out=left_out,
         daemon=daemon,
     )

@@ -42,6 +42,8 @@ class Problem(NamedTuple):
     message: str
     reason: str = "InvalidField"
     """A CamelCase word for an Event."""
+    rival: ServiceKey | None = None
+    """The other service, where two of them claim one thing."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}: {self.field}: {self.message}"
@@ -238,11 +240,26 @@ def _cluster_ip(spec: ServiceSpec, family: Family, problem: Tell) -> str | None:
         addresses = spec.cluster_ips or ()
         for index, candidate in enumerate(spec.ip_families):
             if candidate == family and index < len(addresses):
-                return addresses[index]
+                found = addresses[index]
+                # Told in one family only, although it concerns the object.
+                if index == 0 and _is_another(spec.cluster_ip, found):
+                    problem("spec.clusterIP", f"{spec.cluster_ip!r} is not clusterIPs[0], {found!r}, which counts")
+                return found
         return None
     if not spec.cluster_ip or (":" in spec.cluster_ip) != (family == "IPv6"):
         return None
+    if spec.cluster_ips and _is_another(spec.cluster_ip, spec.cluster_ips[0]):
+        told = f"{spec.cluster_ip!r} counts, not clusterIPs[0], {spec.cluster_ips[0]!r}: there are no ipFamilies"
+        problem("spec.clusterIP", told)
     return spec.cluster_ip
+
+
+def _is_another(text: str | None, other: str) -> bool:
+    """Tell whether two texts are addresses, and not of the same."""
+    try:
+        return bool(text) and parse_ip(text or "") != parse_ip(other)
+    except ValueError:
+        return False
 
 
 def _addresses(

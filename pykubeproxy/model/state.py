@@ -24,7 +24,7 @@ from datetime import datetime
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.model.endpoint import TRIGGER_ANNOTATION, Endpoint, SliceData, merge, repeated, slice_data
 from pykubeproxy.model.service import Problem, ServiceKey, ServicePort, ServicePortName, service_ports
-from pykubeproxy.watch.objects import EndpointSlice, Service
+from pykubeproxy.watch.objects import EndpointSlice, Service, place
 
 SliceKey = tuple[str, str]
 
@@ -217,6 +217,7 @@ class ClusterState:
     def _put_service(self, service: Service) -> bool:
         key = ServiceKey(service.metadata.namespace, service.metadata.name)
         ports, found = service_ports(service, self.family)
+        found = _placed(found, service)
         self._uids[key] = service.metadata.uid
         self._note("Service", *key, found)
         if ports == self._services.get(key, ()):
@@ -247,6 +248,7 @@ class ClusterState:
         meta = obj.metadata
         key = (meta.namespace, meta.name)
         data, found = slice_data(obj, self.family)
+        found = _placed(found, obj)
         self._note("EndpointSlice", *key, found)
         if data is None:
             return self._drop_slice(key, forget_problems=False)
@@ -279,6 +281,13 @@ class ClusterState:
         # A deletion's annotation tells of the update before it: such times would measure nothing.
         self._triggers.pop(data.service, None)
         return True
+
+
+def _placed(found: list[Problem], obj: Service | EndpointSlice) -> list[Problem]:
+    """Name the places of lists as the object was written, not as it was mended."""
+    if not obj.places:
+        return found
+    return [problem._replace(field=place(problem.field, obj.places)) for problem in found]
 
 
 def _trigger_time(text: str | None) -> float | None:

@@ -2,8 +2,8 @@
 
 Deciding is pure (``names_for`` says what to read, ``writes_for`` what to write); ``init_sysctls`` reads and applies
 through one seam, ``SysctlAccess``. The rules are those of kube-proxy 1.36 (cmd/kube-proxy/app/conntrack.go) with two
-differences: a limit that an administrator has raised is never lowered, and nothing here is fatal, because in
-containers, LXC and rootless clusters most of these files are read-only and rightly so.
+differences: a limit that an administrator has raised is never lowered, and nothing here is fatal to a daemon, because
+in containers, LXC and rootless clusters most of these files are read-only and rightly so.
 
 What this module must not do: touch a setting that the plan leaves out (``max_per_core`` 0 means that neither the limit
 nor the hash size is so much as read), or write a value that already stands.
@@ -11,6 +11,7 @@ nor the hash size is so much as read), or write a value that already stands.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -110,6 +111,13 @@ class SysctlResult:
     written: tuple[Write, ...]
     refused: tuple[tuple[Write, str], ...]
 
+    lacks_rights: bool = False
+    """Whether something was refused for another reason than a read-only mount, which is somebody's decision."""
+
+    def refusals(self) -> list[str]:
+        """Return one clause for each setting that was refused."""
+        return [f"{write.name}={write.value}: {reason}" for write, reason in self.refused]
+
 
 def _exact(plan: SysctlPlan) -> list[tuple[str, int]]:
     """List the settings that shall have exactly the given value."""
@@ -187,22 +195,25 @@ def init_sysctls(
         values = {name: _number(access.read(name)) for name in names}
     written: list[Write] = []
     refused: list[tuple[Write, str]] = []
+    is_read_only = True
     for write in writes_for(plan, values):
         try:
             access.write(write.name, str(write.value))
         except OSError as error:
             refused.append((write, _reason(error)))
+            is_read_only = is_read_only and error.errno == errno.EROFS
         else:
             written.append(write)
             log.info("sysctl set", name=write.name, value=write.value, was=write.was)
+    result = SysctlResult(tuple(written), tuple(refused), lacks_rights=bool(refused) and not is_read_only)
     if refused:
         log.warning(
             "sysctls not set",
-            refused=[f"{write.name}={write.value}: {reason}" for write, reason in refused],
+            refused=result.refusals(),
             hint="harmless if the host sets them; else run --init-only in a privileged init container,"
             " or set conntrack.maxPerCore and the conntrack timeouts to 0",
         )
-    return SysctlResult(tuple(written), tuple(refused))
+    return result
 
 
 def tcp_be_liberal(access: SysctlAccess | None = None) -> bool:

@@ -97,7 +97,7 @@ class Findings:
                 continue
             why = "is older and " if first.created != rank.created else ""
             message = f"{what} is claimed by Service {first.id.key} as well, which {why}comes first"
-            yield Problem("Service", *rank.id.key, _field(self._ports[rank], claim), message, CONFLICT)
+            yield Problem("Service", *rank.id.key, _field(self._ports[rank], claim), message, CONFLICT, first.id.key)
 
     def _open_problem(self, name: ServicePortName, port: ServicePort) -> Problem:
         addresses = ", ".join(dict.fromkeys(port.load_balancer_ips))

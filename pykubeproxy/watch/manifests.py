@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ import structlog
 import yaml
 
 from pykubeproxy.watch.decode import FAULTS, BadObject, describe, mended, trim
-from pykubeproxy.watch.objects import EndpointSlice, KubeObject, Node, Service
+from pykubeproxy.watch.objects import SERVICE_NAME_LABEL, EndpointSlice, KubeObject, Node, Service, place
 from pykubeproxy.watch.selectors import is_selected
 
 log = structlog.get_logger(__name__)
@@ -53,6 +53,18 @@ class ManifestError(ValueError):
     """A file that cannot be read or parsed; ``str()`` is one line that names file and line."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one object that could be named; ``said`` is ``field: why; what goes``."""
+
+    kind: str
+    key: Key
+    said: str
+
+    def __str__(self) -> str:
+        return f"{describe(self.kind, *self.key)}: {self.said}"
+
+
 @dataclass(slots=True)
 class Manifest:
     """What one file holds. ``unreadable`` names the objects in it that do not decode."""
@@ -61,6 +73,8 @@ class Manifest:
     slices: dict[Key, EndpointSlice] = field(default_factory=dict)
     nodes: dict[Key, Node] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    """Those of the problems that are about objects with a name."""
     unreadable: list[tuple[str, Key]] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
     """Kinds that are not ours, and how often they came."""
@@ -81,6 +95,21 @@ class ClusterObjects:
     problems: list[str]
     left_aside: list[Service] = field(default_factory=list)
     """Services that are not selected: headless ones, and those of another proxy. Empty where a server selects."""
+    faults: list[Fault] = field(default_factory=list)
+
+    def faults_of(self, key: Key) -> list[str]:
+        """Return what did not decode in a Service and its EndpointSlices, or would have been allocated: a line each."""
+        known = {(one.metadata.namespace, one.metadata.name): one.metadata.labels or {} for one in self.slices}
+
+        def is_about(fault: Fault) -> bool:
+            if fault.kind == "Service":
+                return fault.key == key
+            if fault.key in known:
+                return (fault.key[0], known[fault.key].get(SERVICE_NAME_LABEL)) == key
+            # A slice that could not be used at all is known by the name that its controller gives it.
+            return fault.key[0] == key[0] and fault.key[1].startswith(f"{key[1]}-")
+
+        return [str(fault) for fault in self.faults if fault.kind != "Node" and is_about(fault)]
 
 
 def load(paths: Sequence[str]) -> ClusterObjects:
@@ -103,7 +132,7 @@ def load(paths: Sequence[str]) -> ClusterObjects:
             except ManifestError as error:
                 problems.append(str(error))
     merged = merge(manifests)
-    return ClusterObjects(merged.services, merged.slices, merged.nodes, problems + merged.problems, merged.left_aside)
+    return replace(merged, problems=problems + merged.problems)
 
 
 def files_of(path: str) -> Iterator[str]:
@@ -138,6 +167,7 @@ def merge(manifests: Mapping[str, Manifest]) -> ClusterObjects:
         nodes=_selected(found["Node"]),
         problems=[problem for manifest in manifests.values() for problem in manifest.problems] + problems,
         left_aside=[obj for obj in found["Service"].values() if isinstance(obj, Service) and not is_selected(obj, "")],
+        faults=[fault for manifest in manifests.values() for fault in manifest.faults],
     )
 
 
@@ -270,9 +300,11 @@ def _decode(manifest: Manifest, where: str, tree: dict[str, Any], kind: str) -> 
         found = mended(_GROUPS[kind][0], tree)
         if isinstance(found, BadObject):
             namespace = "" if kind == "Node" else found.namespace or "default"
-            manifest.problems.append(f"{where}: {describe(kind, namespace, found.name)}: {found.problem}")
-            if found.name is not None:
-                manifest.unreadable.append((kind, (namespace, found.name)))
+            if found.name is None:
+                manifest.problems.append(f"{where}: {describe(kind, namespace, None)}: {found.problem}")
+                return
+            _fault(manifest, where, Fault(kind, (namespace, found.name), found.problem))
+            manifest.unreadable.append((kind, (namespace, found.name)))
             return
         obj, faults = found.obj, found.faults
     if not obj.metadata.name:
@@ -283,9 +315,15 @@ def _decode(manifest: Manifest, where: str, tree: dict[str, Any], kind: str) -> 
     table = manifest.table(kind)
     if key in table:
         problems.append("comes twice in this file, the later one counts")
-    manifest.problems += (f"{where}: {describe(kind, *key)}: {problem}" for problem in problems)
+    for problem in problems:
+        _fault(manifest, where, Fault(kind, key, problem))
     trim((obj,))
     table[key] = obj
+
+
+def _fault(manifest: Manifest, where: str, fault: Fault) -> None:
+    manifest.faults.append(fault)
+    manifest.problems.append(f"{where}: {fault}")
 
 
 def _type_name(value: object) -> str:
@@ -319,7 +357,8 @@ def _default_service(service: Service) -> Iterator[str]:
     for index, port in enumerate(spec.ports or ()):
         port.protocol = port.protocol or "TCP"
         if spec.type == "NodePort" and not port.node_port:
-            yield f"spec.ports[{index}].nodePort: is missing, and there is no API server to allocate one"
+            path = place(f"spec.ports[{index}].nodePort", service.places)
+            yield f"{path}: is missing, and there is no API server to allocate one"
     if spec.type == "ExternalName":
         return
     spec.session_affinity = spec.session_affinity or "None"

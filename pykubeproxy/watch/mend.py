@@ -5,7 +5,9 @@ own: decoding is strict and fast, and only an object that fails it comes here. T
 goes, and each that goes is named with its field. Nothing is ever read as something else: "80" is no port, and an
 endpoint of which nobody can tell whether it is ready is no endpoint. Where leaving a part out would send traffic
 elsewhere or open what was closed, what holds the part goes with it, up to the whole object. ``null`` is as good as
-absent, as for Go. It must not judge values of the right type: that is the model's business.
+absent, as for Go. The object remembers which places of a list were left out, so that what is told of the rest later
+names the places that a person finds in the file. It must not judge values of the right type: that is the model's
+business.
 """
 
 from __future__ import annotations
@@ -85,13 +87,17 @@ def mend(kind: type[T], tree: object) -> tuple[T | None, list[str]]:
     lines = mending.lines
     if mending.count > len(lines):
         lines.append(f"and {mending.count - len(lines)} more faults of this kind")
-    return msgspec.convert(found, kind), lines
+    obj = msgspec.convert(found, kind)
+    if mending.places and isinstance(obj, api.Service | api.EndpointSlice):
+        obj.places = mending.places
+    return obj, lines
 
 
 @dataclass(slots=True)
 class _Mending:
     lines: list[str] = field(default_factory=list)
     count: int = 0
+    places: api.Places = field(default_factory=dict)
 
     def value(self, tree: object, kind: Any, path: str) -> object:
         """Return ``tree`` with what cannot be used left out, or a _Bad. Descends only into what does not convert."""
@@ -135,16 +141,20 @@ class _Mending:
         name = path.rpartition(".")[2]
         noun = _NOUNS.get(_present(kind), "it is")
         out: list[object] = []
+        kept: list[int] = []
         fault = _Bad(path, "is empty")
         for index, item in enumerate(items):
             found = self.value(item, kind, f"{path}[{index}]")
             if not isinstance(found, _Bad):
                 out.append(found)
+                kept.append(index)
             elif name in _INDIVISIBLE:
                 return found
             else:
                 self._leave_out(found, noun)
                 fault = found
+        if len(kept) < len(items):
+            self.places[path] = kept
         return fault if name in _NEVER_EMPTIED and items and not out else out
 
     def _texts(self, tree: dict[Any, Any], path: str) -> object:

@@ -17,6 +17,10 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """Whose a slice is."""
 
 
+Places = dict[str, list[int]]
+"""Of a list (by its path) from which items were left out: where the items that are left stood. See watch.mend."""
+
+
 class _Api(msgspec.Struct, rename="camel", gc=False, omit_defaults=True):
     """Base of all structs read from the API: camelCase on the wire, no cycles, so no garbage collector tracking."""
 
@@ -99,6 +103,7 @@ class Service(_Api):
     metadata: ObjectMeta
     spec: ServiceSpec | None = None
     status: ServiceStatus | None = None
+    places: Places | None = msgspec.field(default=None, name=" places")  # no API server can name it
 
 
 class EndpointConditions(_Api):
@@ -146,6 +151,7 @@ class EndpointSlice(_Api):
     address_type: str = ""
     endpoints: list[Endpoint] | None = None
     ports: list[EndpointPort] | None = None
+    places: Places | None = msgspec.field(default=None, name=" places")
 
 
 class Taint(_Api):
@@ -184,3 +190,12 @@ class Node(_Api):
 
 
 KubeObject = Service | EndpointSlice | Node
+
+
+def place(field: str, places: Places | None) -> str:
+    """Return a field's path as the object was written, if items before it were left out of its list."""
+    path, bracket, rest = field.partition("[")
+    index, _, tail = rest.partition("]")
+    if not places or not bracket or path not in places or not index.isdigit() or int(index) >= len(places[path]):
+        return field
+    return f"{path}[{places[path][int(index)]}]{tail}"

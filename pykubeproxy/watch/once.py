@@ -9,7 +9,7 @@ import msgspec
 from pykubeproxy.errors import ApiError
 from pykubeproxy.watch.client import ApiClient
 from pykubeproxy.watch.decode import Decoded, decoder_of
-from pykubeproxy.watch.manifests import ClusterObjects
+from pykubeproxy.watch.manifests import ClusterObjects, Fault
 from pykubeproxy.watch.objects import Service
 from pykubeproxy.watch.selectors import is_selected, selectors_of
 from pykubeproxy.watch.source import RESOURCES, Resource
@@ -49,6 +49,7 @@ def list_once(client: ApiClient, node_name: str) -> ClusterObjects:
     """
     found: dict[str, list[Any]] = {}
     problems: list[str] = []
+    faults: list[Fault] = []
     session = client.session()
     try:
         for resource in RESOURCES:
@@ -58,8 +59,13 @@ def list_once(client: ApiClient, node_name: str) -> ClusterObjects:
             page = _decoded(resource, body)
             found[resource] = [obj for obj in page.objects if is_selected(obj, node_name)]
             for mended in page.mended:
+                meta, kind = mended.obj.metadata, type(mended.obj).__name__
+                faults += (Fault(kind, (meta.namespace, meta.name), said) for said in mended.faults)
                 problems += mended.lines()
-            problems += map(str, page.bad)
+            for bad in page.bad:
+                if bad.name is not None:
+                    faults.append(Fault(bad.kind, (bad.namespace or "", bad.name), bad.problem))
+                problems.append(str(bad))
     finally:
         session.close()
-    return ClusterObjects(found["services"], found["endpointslices"], found["nodes"], problems)
+    return ClusterObjects(found["services"], found["endpointslices"], found["nodes"], problems, faults=faults)

@@ -105,6 +105,36 @@ def test_a_field_given_twice_is_told_and_the_last_one_counts():
     ]
 
 
+@pytest.mark.parametrize(
+    ("body", "meant"),
+    [
+        ("bindAdress: 1.2.3.4", "bindAddress"),
+        ("iptables: {syncperiod: 3s}", "iptables.syncPeriod"),
+        ("masqueradeAll: true", "iptables.masqueradeAll"),
+        ("conntrack: {mode: iptables}", "mode"),
+        ("iptable: {masqueradeBit: 3}", "iptables"),
+        ("metadata: {name: kube-proxy}", None),
+    ],
+)
+def test_of_an_unknown_field_the_one_that_may_be_meant_is_named(body, meant):
+    assert [data.get("did_you_mean") for _, data in events(body)] == [meant]
+
+
+def test_unknown_and_double_fields_are_told_with_the_errors():
+    body = "oomScoreAdj: 5000\nmode: iptables\nmode: iptables\nbindAdress: 1.2.3.4"
+    with pytest.raises(ConfigurationError) as caught:
+        load(body)
+    assert caught.value.problems == [
+        "oomScoreAdj: 5000 must be from -1000 to 1000",
+        "mode: config field given twice, the last one counts (line 5)",
+        'bindAdress: unknown config field (value "1.2.3.4", did you mean bindAddress)',
+    ]
+
+
+def test_a_negative_rate_is_no_error_as_for_kube_proxy():
+    assert load("clientConnection: {qps: -3}").client.qps == -3
+
+
 def test_anchors_and_merges_are_read():
     assert load("nftables: &n {syncPeriod: 1m}\niptables: {<<: *n, masqueradeBit: 7}").iptables.sync_period == 60.0
 

@@ -25,7 +25,6 @@ RESTART = {
     "metricsBindAddress": "metricsBindAddress: 0.0.0.0",
     "bindAddress": "bindAddress: 10.0.0.1",
     "clientConnection.kubeconfig": "clientConnection: {kubeconfig: /k}",
-    "clientConnection.qps": "clientConnection: {qps: 9}",
     "hostnameOverride": "hostnameOverride: other",
     "pykubeproxy.iptablesBackend": "pykubeproxy: {iptablesBackend: nft}",
 }
@@ -45,6 +44,7 @@ def test_what_is_bound_or_connected_at_start_needs_a_restart(name, body):
 
 def test_what_has_no_effect_needs_nothing():
     assert plan_reload(Options(), load("ipvs: {scheduler: rr}")) == ReloadDecision(ignored=("ipvs.scheduler",))
+    assert not plan_reload(Options(), load("clientConnection: {qps: 9}")).needs_restart
 
 
 def test_equal_options_need_nothing():

@@ -287,3 +287,29 @@ def test_every_daemon_flag_is_known_to_the_commands():
     for command in (commands.explain, commands.trace, commands.diff):
         known = {option.lstrip("-") for parameter in command.params for option in parameter.opts}
         assert {"config", "manifests", "cluster-cidr", "v", "iptables-backend", "masquerade-all"} <= known
+
+
+FAULTY = """
+{kind: Service, apiVersion: v1, metadata: {name: odd}, spec: {clusterIP: 10.96.9.9,
+  ports: [{port: "80"}, {port: 99999, name: b}, {port: 81, name: c}]}}
+---
+{kind: EndpointSlice, apiVersion: discovery.k8s.io/v1, addressType: IPv4,
+  metadata: {name: odd-1, labels: {kubernetes.io/service-name: odd}},
+  ports: [{name: c, port: 81}], endpoints: [{addresses: 10.0.0.1}, {addresses: [10.0.0.2]}]}
+---
+{kind: Service, apiVersion: v1, metadata: {name: worse}, spec: {clusterIP: 7}}
+"""
+
+
+def test_explain_lists_what_could_not_be_read(tmp_path):
+    (tmp_path / "odd.yaml").write_text(FAULTY)
+    done = run("explain", "odd", "--no-live", "-o", "json", manifests=tmp_path)
+    assert json.loads(done.stdout)[0]["problems"] == [
+        "Service default/odd: spec.ports[0].port: expected int, got str; the port is left out",
+        "EndpointSlice default/odd-1: endpoints[0].addresses: expected array | null, got str; the endpoint is left out",
+        "Service default/odd: spec.ports[1].port: 99999 is not between 1 and 65535; the port is left out",
+    ]
+    refused = run("explain", "worse", "--no-live", manifests=tmp_path)
+    assert refused.stderr.splitlines()[-1] == (
+        "pykubeproxy: default/worse cannot be used: Service default/worse: spec.clusterIP: expected str | null, got int"
+    )

@@ -55,6 +55,20 @@ def test_the_configuration_of_kubeadm_is_enough():
         assert value(it, LOCALNET) == 1
 
 
+def test_without_rights_it_fails_and_says_what_it_could_not_set():
+    """As kube-proxy does. What is set already needs no rights."""
+    # Imported first: nobody may not be able to read where this Python lies.
+    nobody = "import encodings.ascii, gettext, os; from pykubeproxy import cli, once; os.setuid(65534); cli.main()"
+    zeros = ["--conntrack-max-per-core=0", "--conntrack-tcp-timeout-close-wait=0"]
+    asked = ["-c", nobody, "--init-only", "--conntrack-tcp-timeout-established=1h", *zeros]
+    with bare() as it:
+        done = it.run(sys.executable, *asked, check=False)
+        assert done.returncode == 1
+        assert "tcp_timeout_established=3600: Permission denied" in done.stderr.splitlines()[-1]
+        it.run("sysctl", "-qw", f"{LOCALNET}=1", f"{ESTABLISHED}=3600")
+        assert it.run(sys.executable, *asked, check=False).returncode == 0
+
+
 def test_a_read_only_sysctl_is_one_warning_and_no_failure():
     """R016 (kind#2240, LXC, rootless)."""
     with bare() as it:

@@ -172,7 +172,9 @@ def test_health_check_port():
     ("obj", "field", "word", "ports"),
     [
         (service(clusterIPs=["10.96.0.300"]), "spec.clusterIPs", "is not an IP address", 0),
-        (service(clusterIPs=["fd00::1"]), "spec.clusterIPs", "is not IPv4", 0),
+        (service(ip="fd00::1", ipFamilies=["IPv4"]), "spec.clusterIPs", "is not IPv4", 0),
+        (service(clusterIPs=["10.96.0.11"]), "spec.clusterIP", "is not clusterIPs[0], '10.96.0.11', which counts", 1),
+        (service(clusterIPs=["10.96.0.11"], ipFamilies=[]), "spec.clusterIP", "'10.96.0.10' counts, not", 1),
         (service(clusterIPs=["::ffff:10.0.0.1"]), "spec.clusterIPs", "IPv4-mapped", 0),
         (service(clusterIPs=["10.96.0.010"]), "spec.clusterIPs", "leading zeros", 1),
         (service(externalIPs=["nonsense", "203.0.113.1"]), "spec.externalIPs[0]", "is not an IP address", 1),

@@ -6,7 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
+from pykubeproxy.insight.cluster import picture
+from pykubeproxy.model.service import ServiceKey
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
 from pykubeproxy.sync.engine import Engine
@@ -108,6 +111,21 @@ def test_the_loser_is_told_once():
             "spec.externalIPs: 198.51.100.7:80/TCP is claimed by Service b/y as well, which is older and comes first",
         )
     ]
+
+
+def test_it_is_logged_once_and_shown_by_explain_for_both():
+    held = state(*two())
+    with capture_logs() as logged:
+        program = engine_of(held, Told())
+        program.sync()
+        held.set_slice(endpoint_slice("x", ["10.244.0.3"], namespace="a"))
+        program.sync()
+    told = [(one["object"], one["problem"]) for one in logged if one["event"] == "object problem"]
+    why = f"{SHARED}:80/TCP is claimed by Service b/y as well, which is older and comes first"
+    assert told == [("Service a/x", why)]
+    shown = picture(settings(), two()[:2], two()[2:], dispatch="flat")
+    for key in (ServiceKey("a", "x"), ServiceKey("b", "y")):
+        assert [str(one) for one in shown.problems(key)] == [f"Service a/x: spec.externalIPs: {why}"]
 
 
 def test_a_conflict_that_comes_back_is_told_again():

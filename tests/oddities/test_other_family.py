@@ -49,7 +49,8 @@ def test_what_nobody_serves_is_named_once():
 def test_on_a_dual_stack_service_each_family_takes_its_own_without_a_word():
     told = []
     dual = {"clusterIPs": ["10.96.0.1", "fd00:96::1"], "ipFamilies": ["IPv4", "IPv6"]}
-    odd = service("odd", externalIPs=["2001:db8::1", "198.51.100.7"], lb=["2001:db8::2", "203.0.113.9"], **dual)
+    others = {"externalIPs": ["2001:db8::1", "198.51.100.7"], "lb": ["2001:db8::2", "203.0.113.9"]}
+    odd = service("odd", ip="10.96.0.1", **others, **dual)
     addresses = {}
     for family in ("IPv4", "IPv6"):
         held = state(odd, family=family, on_problem=told.append)
