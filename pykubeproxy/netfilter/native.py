@@ -1,14 +1,16 @@
 """Look into nf_tables itself, for what iptables-nft does not print: tables with native rules, base chains of others.
 
-Only names of chains, their hooks, and where a chain's rules jump to are read, through netlink; nothing is written. Used
-on the nft backend alone.
+Only names of chains, their hooks, and where a chain's rules jump to are read, through netlink. Nothing is written but
+jumps taken away that iptables cannot. Used on the nft backend alone.
 
 Format: include/uapi/linux/netfilter/nf_tables.h.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import errno
+import os
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from pykubeproxy.errors import NetfilterError
@@ -22,7 +24,8 @@ _NEWCHAIN, _GETCHAIN, _NEWRULE, _GETRULE = (_SUBSYSTEM | number for number in (3
 _TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_TYPE = 1, 3, 4, 7
 _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
-_RULE_CHAIN, _RULE_EXPRESSIONS = 2, 4
+_RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS = 2, 3, 4
+_DELRULE = 8
 _EXPRESSION_DATA, _IMMEDIATE_DATA, _VERDICT, _VERDICT_CHAIN = 2, 2, 2, 2
 _NFGEN_SIZE = 4
 
@@ -102,17 +105,43 @@ def jumps(family: Family, table: str, chain: str) -> str:
 
     """
     wanted = known_by(family, table, chain)
-    body = attribute(_TABLE, table.encode() + b"\0") + attribute(_RULE_CHAIN, chain.encode() + b"\0")
     found = []
+    for _, targets in _rules(family, table, chain):
+        found += [wanted.pop(target) for target in targets if target in wanted]
+    return "".join(found)
+
+
+def remove_jumps(family: Family, table: str, chain: str, targets: Collection[str]) -> None:
+    """Take away the rules of a chain that lead to one of ``targets``, by handle; iptables would have to print them.
+
+    Raises:
+        NetfilterError: the kernel does not answer, or refuses.
+
+    """
+    head = nfgen(_NFPROTO[family]) + attribute(_TABLE, table.encode() + b"\0")
+    head += attribute(_RULE_CHAIN, chain.encode() + b"\0")
+    going = [handle for handle, found in _rules(family, table, chain) if not found.isdisjoint(targets)]
+    for handle in going:
+        try:
+            with NetlinkSocket(NETLINK_NETFILTER) as netlink:
+                code = netlink.change(_SUBSYSTEM >> 8, _DELRULE, head + attribute(_RULE_HANDLE, handle))
+        except OSError as error:
+            code = error.errno or errno.EIO
+        if code:
+            raise NetfilterError(f"a jump in {chain} of {table} cannot be removed: {os.strerror(code)}")
+
+
+def _rules(family: Family, table: str, chain: str) -> Iterator[tuple[bytes, set[str]]]:
+    """Yield the handle of each rule of a chain and where it leads to; the guard of KUBE-FIREWALL leads to DROP."""
+    body = attribute(_TABLE, table.encode() + b"\0") + attribute(_RULE_CHAIN, chain.encode() + b"\0")
     for buffer, fields in _dump(family, _GETRULE, _NEWRULE, body):
         where = (_text(buffer, *fields[_TABLE]), _text(buffer, *fields[_RULE_CHAIN]))
         if where == (table, chain) and _RULE_EXPRESSIONS in fields:
             start, end = fields[_RULE_EXPRESSIONS]
-            targets = list(_targets(buffer, start, end))
+            targets = set(_targets(buffer, start, end))
             if buffer.find(GUARD_COMMENT.encode(), start, end) >= 0:
-                targets.append("DROP")
-            found += [wanted.pop(target) for target in targets if target in wanted]
-    return "".join(found)
+                targets.add("DROP")
+            yield bytes(buffer[slice(*fields[_RULE_HANDLE])]), targets
 
 
 Fields = dict[int, tuple[int, int]]

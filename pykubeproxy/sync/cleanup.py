@@ -8,8 +8,8 @@ but the reading.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,6 +18,7 @@ import structlog
 from pykubeproxy import progress
 from pykubeproxy.errors import NetfilterError, RestoreError, UnreadableTable
 from pykubeproxy.model.addresses import Family
+from pykubeproxy.netfilter import native
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
 from pykubeproxy.netfilter.read import Reader, SavedTable, parse
@@ -26,7 +27,8 @@ from pykubeproxy.netfilter.restore import restore
 from pykubeproxy.rules.base import jump_pattern
 from pykubeproxy.rules.names import BUILTIN, FILTER, NAT, TABLES, is_ours
 from pykubeproxy.rules.ruleset import Ruleset
-from pykubeproxy.sync.plan import Difference, Plan, Step, make_plan
+from pykubeproxy.sync.isolation import undeletable
+from pykubeproxy.sync.plan import Difference, Plan, Section, Step, make_plan
 
 log = structlog.get_logger()
 
@@ -127,16 +129,38 @@ def clean_up(backend: Backend, runner: Runner, *, tables: tuple[str, ...] = TABL
         try:
             restore(backend, runner, step.text())
         except RestoreError as exc:
-            trouble.append(str(exc))
-            log.error("cleanup step failed", family=backend.family, backend=backend.kind, error=str(exc))
-            if step.deletes:
-                restore(backend, runner, step.without_deletes().text())
+            log.info("cleanup step refused", family=backend.family, backend=backend.kind, error=str(exc))
+            rest = removal(reader.read(tables).ruleset, batch=None, keep=keep)
+            trouble += _piecemeal(backend, runner, rest)
+            break
     removed = Removed(plan.deleted, sum(len(s.removed) for step in plan.steps for s in step.sections))
     if removed:
         log.info("cleaned up", family=backend.family, backend=backend.kind, chains=removed.chains, jumps=removed.jumps)
     if trouble:
         raise NetfilterError("; ".join(trouble))
     return removed
+
+
+def _piecemeal(backend: Backend, runner: Runner, plan: Plan) -> Iterator[str]:
+    """Remove piece by piece, as some of it is refused; yield what has to stay, in words."""
+    for section in (section for step in plan.steps for section in step.sections):
+        table = section.table
+        for rule in section.removed:
+            try:
+                restore(backend, runner, Section(table, removed=(rule,)).text())
+            except RestoreError as exc:
+                if backend.kind == "legacy":
+                    yield str(exc)
+                    continue
+                # iptables-nft looks for a rule by parsing those in front of it; there may be one that it cannot.
+                native.remove_jumps(backend.family, table, rule.chain, {rule.rule.rpartition("-j ")[2]})
+        restore(backend, runner, replace(section, removed=()).without_deletes().text())
+
+        def delete(part: tuple[str, ...], table: str = table) -> None:
+            restore(backend, runner, Section(table, delete=part).text())
+
+        for chain, why in undeletable(section.delete, delete):
+            yield f"{chain} of {table} stays, empty: {why}"
 
 
 def _read(reader: Reader, tables: tuple[str, ...]) -> tuple[dict[str, SavedTable], Ruleset]:

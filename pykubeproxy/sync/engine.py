@@ -51,7 +51,7 @@ from pykubeproxy.sync import drift
 from pykubeproxy.sync.desired import Chain, Desired
 from pykubeproxy.sync.diff import difference
 from pykubeproxy.sync.drift import Damper
-from pykubeproxy.sync.isolation import MANY_CULPRITS, CommonCauseError, Search
+from pykubeproxy.sync.isolation import MANY_CULPRITS, CommonCauseError, Search, undeletable
 from pykubeproxy.sync.patience import Patience
 from pykubeproxy.sync.plan import Plan, Section, Step, make_plan
 from pykubeproxy.sync.spelling import Spelling
@@ -395,26 +395,20 @@ class Engine:
 
     def _delete(self, table: str, chains: tuple[str, ...], standing: Ruleset, outcome: Outcome) -> None:
         """Delete chains that have been emptied, by halves, so that those are found that cannot be deleted."""
-        if not chains:
-            return
-        step = Step("sweep", (Section(table, delete=chains),))
-        try:
+
+        def delete(part: tuple[str, ...]) -> None:
+            step = Step("sweep", (Section(table, delete=part),))
             self._restore(step, outcome)
-        except RestoreError:
-            if len(chains) > 1:
-                middle = len(chains) // 2
-                self._delete(table, chains[:middle], standing, outcome)
-                self._delete(table, chains[middle:], standing, outcome)
-                return
-            is_new = (table, chains[0]) not in self._undeletable
-            self._undeletable.refused((table, chains[0]), self._clock())
+            _note(standing, step)
+
+        for chain, _ in undeletable(chains, delete):
+            is_new = (table, chain) not in self._undeletable
+            self._undeletable.refused((table, chain), self._clock())
             if is_new:
                 log.warning(
-                    "chain not deleted", family=self.family, table=table, chain=chains[0],
+                    "chain not deleted", family=self.family, table=table, chain=chain,
                     why="a rule that is not ours refers to it; emptied, tried again later",
                 )  # fmt: skip
-        else:
-            _note(standing, step)
 
     def _isolate(self, step: Step, standing: Ruleset, wanted: Desired, refused: RestoreError, outcome: Outcome) -> None:
         """Find the services whose rules the kernel refuses and leave them out.

@@ -21,7 +21,7 @@ This module decides and tries; it must not remember anything, and what follows f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pykubeproxy.errors import NetfilterError, RestoreError
@@ -182,6 +182,24 @@ class Search:
         except RestoreError as refused:
             return refused
         return None
+
+
+def undeletable(chains: tuple[str, ...], delete: Callable[[tuple[str, ...]], None]) -> Iterator[tuple[str, str]]:
+    """Delete chains, by halves where that is refused; yield those that cannot be deleted, and what was said of each.
+
+    Other exceptions than RestoreError go through.
+    """
+    if not chains:
+        return
+    try:
+        delete(chains)
+    except RestoreError as refused:
+        if len(chains) == 1:
+            yield chains[0], str(refused)
+            return
+        middle = len(chains) // 2
+        yield from undeletable(chains[:middle], delete)
+        yield from undeletable(chains[middle:], delete)
 
 
 def rule_of(line: str) -> str:

@@ -152,3 +152,26 @@ def test_what_is_ours_is_what_kube_proxy_cleans():
     )
     assert all(is_ours("nat", chain) for chain in ours)
     assert not any(is_ours(table, chain) for table in ("nat", "filter", "mangle") for chain in theirs)
+
+
+def test_jumps_behind_a_rule_that_iptables_cannot_print_go_too():
+    """iptables-nft deletes by value by printing rule by rule, so it never comes to those behind it."""
+    with bare() as it:
+        it.restore("nft", "IPv4", left_by_kube_proxy("154", "nft", "IPv4"))
+        for chain in ("nat PREROUTING", "nat POSTROUTING", "filter FORWARD"):
+            it.run("nft", f"insert rule ip {chain} meta cpu 0 accept")
+        done = it.program("--cleanup")
+        assert done.returncode == 0, done.stderr
+        left = it.run("nft", "list", "ruleset").stdout
+        assert [line for line in left.splitlines() if "KUBE-" in line and "KUBE-FIREWALL" not in line] == []
+        assert left.count("meta cpu 0 accept") == 3
+
+
+def test_what_nothing_refers_to_goes_although_a_native_map_leads_to_one_chain():
+    with bare() as it:
+        it.restore("nft", "IPv4", left_by_kube_proxy("154", "nft", "IPv4"))
+        it.run("nft", "add chain ip nat mine; add rule ip nat mine ip daddr vmap { 192.0.2.1 : jump KUBE-MARK-MASQ }")
+        done = it.program("--cleanup")
+        assert done.returncode == 1
+        assert "KUBE-MARK-MASQ of nat stays, empty" in done.stderr.splitlines()[-1]
+        assert it.chains("nft", "IPv4") == {"KUBE-MARK-MASQ"}
