@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import structlog
 
 from pykubeproxy.model.addresses import Family
+from pykubeproxy.netfilter.read import UNKNOWN
 from pykubeproxy.rules.names import TABLES
 from pykubeproxy.rules.ruleset import Ensured, Ruleset, same_chain
 from pykubeproxy.serving.metrics import Metrics
@@ -48,7 +49,7 @@ class Spelling:
         """Compare what was written (table, chain, text; and rules in chains that are not ours) with what stands now."""
         for table, chain, want in rewritten:
             text = fresh.chains[table].get(chain)
-            if text is None or same_chain(chain, text, want):
+            if text is None or text == UNKNOWN or same_chain(chain, text, want):
                 continue
             self._unequal[table, chain] = (text, want)
             self._metrics.unequal_rules_total.labels(ip_family=self._family).inc()

@@ -3,7 +3,9 @@
 from pykubeproxy.netfilter.read import UNKNOWN
 from pykubeproxy.netfilter.suspects import EVERYTHING, NOTHING, Suspects, suspects
 from pykubeproxy.rules.ruleset import Ensured, Ruleset
+from pykubeproxy.serving.metrics import Metrics
 from pykubeproxy.sync.drift import Place, is_as_wanted, merged, missing, moved
+from pykubeproxy.sync.spelling import Spelling
 
 JUMP, OTHER = Ensured("nat", "PREROUTING", "-j KUBE-SERVICES"), Ensured("nat", "POSTROUTING", "-j MASQUERADE")
 
@@ -61,3 +63,11 @@ def test_a_place_is_as_wanted():
     assert not is_as_wanted(Place("nat", "B"), now, wanted)
     assert is_as_wanted(Place(*JUMP[:3]), now, wanted)
     assert not is_as_wanted(Place(*OTHER[:3]), now, wanted)
+
+
+def test_what_could_not_be_read_back_is_not_taken_for_another_spelling():
+    """Else no later reading that fails the same way would find the chain flushed."""
+    spelling, wanted, fresh = Spelling("IPv4", Metrics()), ruleset({"A": "a"}), ruleset({"A": UNKNOWN})
+    spelling.learn(fresh, [("nat", "A", "a")], [])
+    spelling.recognise(fresh, wanted)
+    assert fresh.chains["nat"]["A"] == UNKNOWN
