@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from pykubeproxy import __version__, commands, log
-from pykubeproxy.commands.common import actions_of, drop_output, families_of
+from pykubeproxy.commands.common import actions_of, families_of, put
 from pykubeproxy.config.flags import FlagGroup, Invocation, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
@@ -54,7 +54,7 @@ def _run(values: dict[str, Any]) -> None:
     if invocation.ip_family and not (invocation.dry_run or invocation.version):
         raise UsageError("--ip-family: is for --dry-run, explain, trace and diff; all else serves both families")
     if invocation.version:
-        click.echo(f"pykubeproxy {__version__} (follows kube-proxy {EMULATED_VERSION})")
+        put(f"pykubeproxy {__version__} (follows kube-proxy {EMULATED_VERSION})\n")
     elif invocation.write_config_to:
         write_config(invocation.write_config_to, options)
     elif invocation.dry_run:
@@ -80,7 +80,7 @@ def _dry_run(invocation: Invocation) -> None:
     name = hostname(options, socket.gethostname())
     objects = once.read_objects(options, name)
     for document in dryrun.documents(options, objects, name, families_of(invocation)):
-        click.echo(document, nl=False)
+        put(document)
 
 
 def fail(problem: PykubeproxyError) -> NoReturn:
@@ -110,9 +110,5 @@ def main() -> None:
         context = problem.ctx if isinstance(problem, click.UsageError) else None
         is_subcommand = context is not None and context.parent is not None
         _refuse(problem.format_message(), str(context.info_name) if context is not None and is_subcommand else "")
-    except BrokenPipeError:
-        # Not an error of ours.
-        drop_output()
-        sys.exit(0)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)

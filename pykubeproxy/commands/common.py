@@ -5,13 +5,14 @@ They take the daemon's flags and --config, before or behind the command's name, 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -20,7 +21,7 @@ from pykubeproxy.config.flags import FLAGS, Invocation, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
-from pykubeproxy.errors import NothingFound, PykubeproxyError, UsageError
+from pykubeproxy.errors import EnvironmentProblem, NothingFound, PykubeproxyError, UsageError
 from pykubeproxy.model.addresses import FAMILIES, Family, family_of
 from pykubeproxy.rules.ruleset import Ruleset
 
@@ -37,6 +38,8 @@ _SHOWN = frozenset(
     ("config", "manifests", "kubeconfig", "hostname-override", "cluster-cidr", "ip-family", "iptables-backend")
 )
 """The daemon's flags that a command's help repeats; it takes all of them."""
+_NARROWEST = 20
+"""Columns: of fewer nothing can be made."""
 _BOOLEANS = frozenset(flag.name for flag in FLAGS if flag.is_boolean)
 _NAMES = frozenset(flag.name for flag in FLAGS)
 
@@ -46,7 +49,12 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Rewrite the daemon's flags to a form that click reads alike."""
-        return super().parse_args(ctx, [_normal(argument) for argument in args])
+        try:
+            return super().parse_args(ctx, [_normal(argument) for argument in args])
+        except click.UsageError as problem:
+            # So that the right help is pointed at: click leaves it out where an argument is missing.
+            problem.ctx = problem.ctx or ctx
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; bad usage is told with this command's name, so that the right help is pointed at.
@@ -185,47 +193,54 @@ def picture_of(asked: Asked, objects: ClusterObjects, family: Family, standing: 
     return picture(settings, objects.services, objects.slices, dispatch=dispatch, stands_as_tree=is_tree, node=node)
 
 
-def _console() -> Console:
-    """Return where answers go: as wide as the terminal, 80 columns elsewhere; plain but on a terminal with colours."""
+def _console(file: IO[str]) -> Console:
+    """Return what lays answers out: as wide as the terminal, 80 columns elsewhere; plain but on one with colours."""
     from rich.console import Console  # noqa: PLC0415
 
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "") or 80)
+    columns = os.environ.get("COLUMNS", "")
+    wide = int(columns) if columns.isascii() and columns.isdigit() and len(columns) <= 4 else 0
     # Rich keeps bold and dim under NO_COLOR; who asks for no colours is taken to want no escapes at all.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    return Console(width=width, color_system=system, highlight=False, emoji=False, markup=False)
+    width = None if file.isatty() else max(wide or 80, _NARROWEST)
+    return Console(file=file, width=width, color_system=system, highlight=False, emoji=False, markup=False)
 
 
 def print_parts(parts: Iterable[RenderableType]) -> None:
     """Print an answer for people: as wide as the terminal, plain off one."""
-    console = _console()
-
-    def show() -> None:
-        for part in parts:
-            # A line that may be copied from here, of a diff, is not broken.
-            console.print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
-
-    if console.is_terminal:
-        show()
-        return
-    with console.capture() as captured:
-        show()
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    laid_out = io.StringIO()
+    console = _console(sys.stdout if is_terminal else laid_out)
+    for part in parts:
+        # A line that may be copied from here, of a diff, is not broken.
+        console.print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
+    if not is_terminal:
+        put("".join(f"{line.rstrip()}\n" for line in laid_out.getvalue().splitlines()))
 
 
-def drop_output() -> None:
-    """Send what is left to print nowhere: its reader (head, less) has enough."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def put(text: str) -> None:
+    """Print a text. That its reader (head, less) has enough of it is no fault, and no other answer.
+
+    Raises:
+        EnvironmentProblem: it cannot be written.
+
+    """
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        # Python would try once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as problem:
+        raise EnvironmentProblem(f"the answer cannot be written: {problem.strerror}") from problem
 
 
 def print_data(data: Any, output: str) -> None:
     """Print an answer for programs."""
     if output == "json":
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        put(f"{json.dumps(data, indent=2, ensure_ascii=False)}\n")
         return
     import yaml  # noqa: PLC0415
 
-    click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100), nl=False)
+    put(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100))
 
 
 def note_lines(notes: Sequence[str]) -> list[RenderableType]:

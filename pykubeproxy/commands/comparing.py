@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykubeproxy.commands.common import Asked, asked_for, command, drop_output, objects_of, picture_of, print_parts
+from pykubeproxy.commands.common import Asked, asked_for, command, objects_of, picture_of, print_parts
 from pykubeproxy.errors import ConfigurationError, NetfilterError, UsageError
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.rules.ruleset import Ruleset
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
     from pykubeproxy.insight.compare import ChainDiff
 
+_LONGEST = 512 << 20
+"""Bytes of a file: more is none of ours, such as a device that never ends."""
+
 
 @command("diff", "Show how the kernel's rules differ from those that should stand, or two files from each other.")
 @click.argument("sides", nargs=-1, metavar="[OLD NEW]")
 def diff(context: click.Context, /, *, sides: tuple[str, ...], **flags: Any) -> None:
     """Compare, as a unified diff by chain: the kernel with what should stand, or OLD with NEW.
 
-    OLD and NEW are manifests (files or folders), or outputs of --dry-run or iptables-save. Exits 0 when they are equal,
-    1 when they differ, 2 when that could not be found out. Neither kernel nor cluster is looked at for OLD and NEW, and
-    flags for these before the command's name count for nothing.
+    OLD and NEW are manifests (files or folders), or outputs of --dry-run or iptables-save; - is standard input. Neither
+    kernel nor cluster is looked at for them, and flags for these before the command's name count for nothing.
+
+    Exits 0 when they are equal, 1 when they differ, 2 when that could not be found out.
     """
     found = _differences(context, sides, flags)
     if not found:
         return
     services = sorted(frozenset().union(*(one.services for one in found)))
-    try:
-        print_parts(_coloured(line) for one in found for line in one.lines)
-        click.echo(_summary(found, services), err=True)
-    except BrokenPipeError:
-        # They differ, however much of it the reader (head, less) wants to see.
-        drop_output()
+    print_parts(_coloured(line) for one in found for line in one.lines)
+    click.echo(_summary(found, services), err=True)
     sys.exit(1)
 
 
 def _summary(found: Sequence[ChainDiff], services: Sequence[str]) -> str:
     from pykubeproxy.insight.lookup import shortened  # noqa: PLC0415
 
-    chains = f"{len(found)} chain{'s' if len(found) != 1 else ''}"
-    return f"pykubeproxy: {chains} differ" + (f": {shortened(services)}" if services else "")
+    chains = "1 chain differs" if len(found) == 1 else f"{len(found):,} chains differ"
+    return f"pykubeproxy: {chains}" + (f": {shortened(services)}" if services else "")
 
 
 def _coloured(line: str) -> RenderableType:
@@ -68,10 +68,13 @@ def _differences(context: click.Context, sides: tuple[str, ...], flags: dict[str
             if flags.get(flag):
                 name = flag.replace("_", "-")
                 raise UsageError(f"--{name} and OLD NEW exclude each other: neither kernel nor cluster is looked at")
-        rules = [_rules_in(side) for side in sides]
+        if sides == ("-", "-"):
+            raise UsageError("diff: standard input cannot be both OLD and NEW")
+        contents = [_read(side) for side in sides]
+        rules = [_rules_in(side, data) for side, data in zip(sides, contents, strict=True)]
         old, new = (
-            _meant_by(asked, side, other or {}) if held is None else held
-            for side, held, other in zip(sides, rules, reversed(rules), strict=True)
+            _meant_by(asked, side, data, other or {}) if held is None else held
+            for side, data, held, other in zip(sides, contents, rules, reversed(rules), strict=True)
         )
         found: list[ChainDiff] = []
         families = [family for family in asked.families if family in old or family in new]
@@ -84,27 +87,48 @@ def _differences(context: click.Context, sides: tuple[str, ...], flags: dict[str
     return _kernel_differences(asked)
 
 
-def _rules_in(side: str) -> dict[Family, Ruleset] | None:
+def _read(side: str) -> bytes | None:
+    """Return what is in a file, pipe or (``-``) standard input, each of which can be read once; None for a folder."""
+    try:
+        if side == "-":
+            if sys.stdin is None:
+                raise UsageError("diff: standard input is closed")
+            data = sys.stdin.buffer.read(_LONGEST + 1)
+        elif not side or not (path := Path(side)).exists():
+            raise UsageError(f"{side or repr(side)}: no such file or folder")
+        elif path.is_dir():
+            return None
+        else:
+            with path.open("rb") as file:
+                data = file.read(_LONGEST + 1)
+    except OSError as refused:
+        raise UsageError(f"{side}: {refused.strerror}") from refused
+    if len(data) > _LONGEST:
+        raise UsageError(f"{side}: is longer than {_LONGEST >> 20} MiB")
+    return data
+
+
+def _rules_in(side: str, data: bytes | None) -> dict[Family, Ruleset] | None:
     """Return the rules that a file holds; None where it holds something else."""
     from pykubeproxy.insight.documents import holds_rules, rulesets_of  # noqa: PLC0415
 
-    path = Path(side)
-    if not path.exists():
-        raise UsageError(f"{side}: no such file or folder")
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    text = data.decode("utf-8", "replace") if data is not None else ""
     if not holds_rules(text):
         return None
     try:
         return rulesets_of(text)
     except ValueError as refused:
-        raise UsageError(f"{side}: {refused}") from None
+        raise ConfigurationError(f"{side}: {refused}") from refused
 
 
-def _meant_by(asked: Asked, side: str, standing: Mapping[Family, Ruleset]) -> dict[Family, Ruleset]:
+def _meant_by(asked: Asked, side: str, data: bytes | None, standing: Mapping[Family, Ruleset]) -> dict[Family, Ruleset]:
     """Return the rules that the manifests in a file or folder lead to where these rules stand."""
-    from pykubeproxy.watch.manifests import load  # noqa: PLC0415
+    from pykubeproxy.watch.manifests import ManifestError, load, merge, parse  # noqa: PLC0415
 
-    objects = load([side])
+    try:
+        objects = load([side]) if data is None else merge({side: parse(data, side)})
+    except ManifestError as refused:
+        raise ConfigurationError(str(refused)) from refused
     if objects.problems and not (objects.services or objects.slices or objects.nodes):
         raise ConfigurationError(objects.problems)
     for problem in objects.problems:

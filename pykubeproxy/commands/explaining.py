@@ -21,6 +21,7 @@ from pykubeproxy.commands.common import (
     picture_of,
     print_data,
     print_parts,
+    put,
 )
 from pykubeproxy.commands.target import Target, target_of
 from pykubeproxy.errors import NothingFound, PykubeproxyError, UsageError
@@ -100,7 +101,7 @@ def explain(
     if not found:
         raise _nothing(asked, objects, pictures, target)
     if graph is not None:
-        click.echo(draw(found, graph, is_whole=is_whole), nl=False)  # type: ignore[arg-type]
+        put(draw(found, graph, is_whole=is_whole))  # type: ignore[arg-type]
     elif output != "text":
         print_data(msgspec.to_builtins(found), output)
     else:

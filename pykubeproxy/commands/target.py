@@ -103,6 +103,21 @@ def _apart(text: str, flag: str, refused: UsageError, *, needs_port: bool) -> tu
     return host, port
 
 
+def sender_of(text: str, flag: str) -> str:
+    """Return ``node``, ``outside``, or an IP address (IPv6 with or without brackets) in canonical form.
+
+    Raises:
+        UsageError: it is none of these.
+
+    """
+    if text in ("node", "outside"):
+        return text
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if not is_ip(bare):
+        raise UsageError(f"{flag}: {text!r} is neither an IP address nor node nor outside")
+    return parse_ip(bare)[1]
+
+
 def address_of(text: str, flag: str) -> str:
     """Return an IP address in canonical form; raises UsageError."""
     try:

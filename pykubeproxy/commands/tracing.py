@@ -23,7 +23,7 @@ from pykubeproxy.commands.common import (
     print_data,
     print_parts,
 )
-from pykubeproxy.commands.target import Target, address_of, is_ip, target_of
+from pykubeproxy.commands.target import Target, is_ip, sender_of, target_of
 from pykubeproxy.errors import NetfilterError, NothingFound, UsageError
 from pykubeproxy.model.addresses import Family, family_of
 
@@ -79,7 +79,7 @@ def trace(
 
     asked = asked_for(context, flags)
     tracing = _live_tracing if live else _object_tracing
-    one = tracing(asked, sender, target, in_interface)
+    one = tracing(asked, sender_of(sender, "--from"), target, in_interface)
     if in_interface and one.packet.origin == "node":
         raise UsageError("--in-interface: what this node sends comes in by no interface")
     try:
@@ -190,7 +190,7 @@ def _meant(asked: Asked, objects: ClusterObjects, target: Target, sender: str) -
     if target.address:
         picture = picture_of(asked, objects, family_for(asked, target.address, "--to"))
         return _Meant(picture, target.address, int(target.port), target.protocol or "tcp")
-    senders = family_of(address_of(sender, "--from")) if is_ip(sender) else None
+    senders = family_of(sender) if is_ip(sender) else None
     for family in sorted(asked.families, key=lambda one: one != senders):
         picture = picture_of(asked, objects, family)
         ports = picture.state.ports(target.key)
@@ -248,7 +248,7 @@ def _packet(
         else:
             source = (route(destination).source if route is not None else "") or settings.node_ip
     else:
-        source = address_of(sender, "--from")
+        source = sender
         if family_of(source) != settings.family:
             raise UsageError(f"--from: {source} and {destination} are of two IP families")
         detector = settings.local_detector

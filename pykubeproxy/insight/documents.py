@@ -36,6 +36,8 @@ def tables_of(text: str) -> dict[str, SavedTable]:
             raise ValueError(f"line {number} stands outside a table: {line[:80]!r}")
         elif head == ":":
             words = line[1:].split()
+            if not words:
+                raise ValueError(f"line {number} names no chain")
             lines[words[0]] = []
             if len(words) > 1 and words[1] != "-":
                 table.policies[words[0]] = words[1]
@@ -47,6 +49,8 @@ def tables_of(text: str) -> dict[str, SavedTable]:
             table = None
         else:
             _edit(lines, line, number)
+    if table is not None:
+        raise ValueError("ends within a table, without COMMIT")
     return tables
 
 
@@ -54,6 +58,8 @@ def _edit(lines: dict[str, list[str]], line: str, number: int) -> None:
     words = line.split(" ", 2)
     command, chain = words[0], words[1] if len(words) > 1 else ""
     rule = words[2] if len(words) > 2 else ""
+    if not chain:
+        raise ValueError(f"line {number} is no rule: {line[:80]!r}")
     if command == "-A":
         lines.setdefault(chain, []).append(rule)
     elif command == "-I":

@@ -102,7 +102,9 @@ def why_no_service(key: ServiceKey, known: Iterable[ServiceKey]) -> str:
     if beside:
         return f"{nothing}; namespace {key.namespace} has {shortened(beside)}"
     elsewhere = sorted(frozenset(one.namespace for one in names))
-    return f"{nothing}; none is in namespace {key.namespace}, but in {shortened(elsewhere)}" if elsewhere else nothing
+    if not elsewhere:
+        return f"{nothing}, nor any other"
+    return f"{nothing}; none is in namespace {key.namespace}, but in {shortened(elsewhere)}"
 
 
 def why_nobody(picture: Picture, services: Iterable[Service], address: str) -> str:

@@ -8,7 +8,9 @@ It must not decide what an invalid address or port means: that is the model's bu
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,7 +122,8 @@ def load(paths: Sequence[str]) -> ClusterObjects:
         try:
             files = list(files_of(path))
         except OSError as error:
-            problems.append(f"{path}: {error.strerror}")
+            hint = "; standard input is /dev/stdin" if path == "-" else ""
+            problems.append(f"{path or repr(path)}: {error.strerror}{hint}")
             continue
         if not files:
             problems.append(f"{path}: no manifests in this folder ({', '.join('*' + suffix for suffix in SUFFIXES)})")
@@ -137,6 +140,8 @@ def load(paths: Sequence[str]) -> ClusterObjects:
 
 def files_of(path: str) -> Iterator[str]:
     """Yield the manifest files that a path stands for: itself, or a folder's in the order of their names."""
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     where = Path(path)
     if not stat.S_ISDIR(where.stat().st_mode):
         yield path

@@ -1,6 +1,10 @@
 """The subcommands' arguments: flags as the daemon takes them, one clear line for what is wrong, exit statuses."""
 
+import io
 import json
+import os
+import sys
+import threading
 
 import pytest
 from insight_demo import ALL, FLAGS, gather, run, run_as_given
@@ -42,7 +46,10 @@ def demo(tmp_path):
             ("trace", "--to", "kube-system/kube-dns"),
             "has several ports: dns 53/UDP, dns-tcp 53/TCP; say which, such as kube-system/kube-dns:dns",
         ),
-        (("trace", "--to", "10.0.0.1:80", "--from", "mars"), "--from: 'mars' is not an IP address"),
+        (
+            ("trace", "--to", "10.0.0.1:80", "--from", "mars"),
+            "--from: 'mars' is neither an IP address nor node nor outside",
+        ),
         (("trace", "--to", "10.0.0.1:80", "--from", "fd00::1"), "are of two IP families"),
         (("trace", "--to", "10.0.0.1:80", "-o", "xml"), "'xml' is not one of"),
         (("trace", "--to", "10.0.0.1:80", "--cleanup"), "--cleanup and trace exclude each other"),
@@ -141,6 +148,9 @@ def test_json_can_be_read_by_programs(demo):
     [
         (("one",), "diff takes no file (the kernel is compared) or two"),
         (("one", "two"), "one: no such file or folder"),
+        (("", "two"), "'': no such file or folder"),
+        (("/proc/self/mem", "/dev/null"), "/proc/self/mem: Input/output error"),
+        (("-", "-"), "diff: standard input cannot be both OLD and NEW"),
     ],
 )
 def test_diff_exits_2_when_it_cannot_tell(demo, sides, message):
@@ -246,6 +256,50 @@ def test_an_old_dry_run_is_compared_with_new_manifests(demo, tmp_path):
     done = run_as_given("diff", str(old), str(demo), *FLAGS)
     assert done.returncode == 1
     assert done.stderr == "pykubeproxy: 10 chains differ: default/orphan:echo, default/orphan:web\n"
+
+
+def test_what_can_be_read_only_once_is_read_once(demo, tmp_path, monkeypatch):
+    dry = run("--dry-run", manifests=demo).stdout.encode()
+    objects = (demo / "nginx-service.yaml").read_bytes()
+    for data, other, status in ((dry, demo, 0), (objects, demo / "nginx-service.yaml", 0), (objects, demo, 1)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        assert run_as_given("diff", "-", str(other), *FLAGS).returncode == status
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "wb") as pipe:
+            threading.Thread(target=lambda pipe=pipe, data=data: (pipe.write(data), pipe.close())).start()
+            assert run_as_given("diff", f"/dev/fd/{reading}", str(other), *FLAGS).returncode == status
+        os.close(reading)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "standard input is closed" in run_as_given("diff", "-", str(demo), *FLAGS).stderr
+
+
+def test_a_file_that_is_no_manifest_and_holds_no_rules_is_named(demo, tmp_path):
+    for text, message in (
+        ("*nat\n:X - [0:0]\n", "ends within a table, without COMMIT"),
+        ("kind: [", "no YAML: "),
+        ("a: b", "an object has no kind and apiVersion"),
+    ):
+        (tmp_path / "bad.yaml").write_text(text)
+        done = run_as_given("diff", str(tmp_path / "bad.yaml"), str(demo), *FLAGS)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"pykubeproxy: {tmp_path}/bad.yaml:")
+        assert message in done.stderr
+
+
+def test_manifests_that_are_not_there_are_named(demo):
+    for path, message in (
+        ("", "--manifests: '': No such"),
+        ("-", "--manifests: -: No such file or directory; standard"),
+    ):
+        done = run_as_given("explain", "shop", "--no-live", "--manifests", path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert message in done.stderr
+
+
+def test_a_missing_argument_points_at_the_commands_own_help():
+    assert run_as_given("explain", "shop", "--manifests").stderr.endswith(
+        "See 'pykubeproxy explain --help' for usage.\n"
+    )
 
 
 def test_the_form_of_rules_that_stand_is_no_difference_where_both_are_allowed(tmp_path):

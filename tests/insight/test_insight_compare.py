@@ -119,7 +119,13 @@ def test_families_are_told_by_their_heading_or_by_their_addresses():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("-A X -j Y\n", "line 1 stands outside a table"), ("*nat\nnonsense\nCOMMIT\n", "line 2 is no rule: 'nonsense'")],
+    [
+        ("-A X -j Y\n", "line 1 stands outside a table"),
+        ("*nat\nnonsense\nCOMMIT\n", "line 2 is no rule: 'nonsense'"),
+        ("*nat\n-A\nCOMMIT\n", "line 2 is no rule: '-A'"),
+        ("*nat\n:\nCOMMIT\n", "line 2 names no chain"),
+        ("*nat\n:X - [0:0]\n", "ends within a table, without COMMIT"),
+    ],
 )
 def test_what_is_no_rule_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
