@@ -1,10 +1,20 @@
 """Manifest files as a source of objects: read, handed over whole, then followed.
 
 Files are looked at by their stat, twice a second. That notices edits, renames and the symlink swap of a ConfigMap
-alike, and needs no inotify instance, which busy nodes run out of. A file that is written in place, or is new in a
-folder, is taken once two looks in a row found it the same, so that a half-written one is not seen. A file that does not
-parse keeps its last good content. Before each file has been read once, nothing is handed over. It must not know what is
-in a file.
+alike, and needs no inotify instance, which busy nodes run out of.
+
+What people do to files must not cost a rule for a moment, so a change is believed slowly:
+
+1. A file that is written in place, or is new in a folder, is read once it has stayed the same for ``SETTLED`` seconds; a
+   file that was renamed over another (or a symlink swapped) at the second look.
+2. An empty file is one that is being written: `command > file` empties it first. So is an emptied folder. What was read
+   last stays; a file with nothing but a comment in it says that there is nothing.
+3. A file that does not parse, or cannot be read, keeps its last good content. At the start it has none: the other files
+   are handed over, as *partial*, and the receiver is told so, that it may leave alone what stands.
+4. While anything of this lasts, nothing is taken away: no object is deleted until all files are read. It may have moved
+   to the file in question.
+
+It must not know what is in a file.
 """
 
 from __future__ import annotations
@@ -12,7 +22,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -32,7 +42,9 @@ T = TypeVar("T", bound=KubeObject)
 POLL_INTERVAL = 0.5
 """Seconds between two looks at the files."""
 SETTLE_INTERVAL = 0.2
-"""The same while a change waits to be confirmed by a second look."""
+"""The same while a change waits to be confirmed by a later look."""
+SETTLED = 1.0
+"""Seconds for which a file that is written in place must stay the same before it is read, or a file must be gone."""
 
 
 @dataclass(slots=True)
@@ -43,18 +55,21 @@ class _File:
     """Of the content that was read last, good or not."""
     seen: tuple[int, ...] | None = None
     """At the last look, while it differs from ``stamp``."""
+    due_at: float = 0.0
+    """When ``seen`` is believed, if it is the same then."""
     manifest: Manifest | None = None
     """The last good content."""
     fault: str = ""
     """Why the present content is not used."""
-    missing: int = 0
-    """Looks in a row that did not find it in its folder."""
+    gone_at: float | None = None
+    """When it is believed that it has left its folder, if it is not back by then; None while it is there."""
 
 
 class ManifestSource:
     """Files and folders as a source: read, handed over whole, then followed. One thread for all resources.
 
-    ``sleep`` returns early once the source is told to stop; ``on_crash`` gets what escapes the loop.
+    ``sleep`` returns early once the source is told to stop; ``on_crash`` gets what escapes the loop. ``on_partial`` is
+    told, before the first objects are handed over, whether some of the files could not be read, and later that all are.
     """
 
     def __init__(
@@ -64,17 +79,25 @@ class ManifestSource:
         *,
         node_name: str = "",
         on_crash: Callable[[BaseException], None] = lambda _: None,
+        on_partial: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         self._paths = tuple(paths)
         self._node_name = node_name
         self._on_crash = on_crash
+        self._on_partial = on_partial
+        self._is_partial = False
+        self._holds_back = False
+        """Whether objects are known that stand in no file any more."""
+        self._faults: tuple[str, ...] = ()
+        self._unread: tuple[str, ...] = ()
         self._clock = clock
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._files: dict[str, _File] = {}
-        self._listings: dict[str, tuple[str, ...]] = {}
+        self._listed: set[str] = set()
+        """Paths that have been there."""
         self._path_faults: dict[str, str] = {}
         self._problems: set[str] = set()
         self._deliveries: tuple[_Delivery[Any], ...] = (
@@ -86,13 +109,23 @@ class ManifestSource:
 
     @property
     def has_synced(self) -> bool:
-        """Whether all files have been read once and handed over."""
+        """Whether what can be read of the files has been handed over once."""
         return all(delivery.status.has_synced for delivery in self._deliveries)
 
     @property
     def statuses(self) -> Mapping[Resource, WatchStatus]:
         """The health of each resource; ``consecutive_failures`` counts the paths that cannot be used at present."""
         return {delivery.status.resource: delivery.status for delivery in self._deliveries}
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why files and folders cannot be used at present, a line each."""
+        return self._faults
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Those of the faults that keep content away which has never been read."""
+        return self._unread
 
     def start(self) -> None:
         """Start the thread."""
@@ -119,46 +152,69 @@ class ManifestSource:
 
     def look(self) -> None:
         """Look at the files once and hand over what has changed."""
-        listing = [file for path in self._paths for file in self._list(path)]
+        listings = [self._list(path) for path in self._paths]
+        listing = [file for found, _ in listings for file in found]
         changed = False
-        for file in listing:
-            known = self._files.get(file)
-            if known is None:
-                known = self._files[file] = _File()
-                changed = True
-            known.missing = 0
-            changed |= self._refresh(file, known)
-        for file in [file for file in self._files if file not in set(listing)]:
-            # An editor that saves by renaming leaves a gap: only the second look believes it.
-            self._files[file].missing += 1
-            if self._files[file].missing > 1:
-                log.info("manifest removed", file=file)
-                del self._files[file]
-                changed = True
-        faults = [*self._path_faults.values(), *(known.fault for known in self._files.values() if known.fault)]
+        for found, is_held in listings:
+            for file in () if is_held else found:
+                known = self._files.get(file)
+                if known is None:
+                    known = self._files[file] = _File()
+                known.gone_at = None
+                changed |= self._refresh(file, known)
+        changed |= self._forget(set(listing))
+        files = self._files.values()
+        self._faults = (*self._path_faults.values(), *(known.fault for known in files if known.fault))
+        unread = [fault for path, fault in self._path_faults.items() if path not in self._listed]
+        self._unread = (*unread, *(known.fault for known in files if known.manifest is None and known.fault))
         for delivery in self._deliveries:
-            delivery.looked(faults)
-        is_whole = not self._path_faults and all(known.manifest is not None for known in self._files.values())
-        if (changed and self.has_synced) or (is_whole and not self.has_synced):
-            self._hand_over(listing)
+            delivery.looked(self._faults)
+        is_whole = not self._faults and not self._is_settling()
+        if changed or not self.has_synced or (self._holds_back and is_whole):
+            if not self.has_synced and self._faults:
+                why = "what stands is left alone until all can be read"
+                log.warning("manifests partial", unreadable=self._faults, consequence=why)
+                self._set_partial(is_partial=True)
+            self._hand_over(is_whole=is_whole)
+        if self._is_partial and is_whole:
+            self._set_partial(is_partial=False)
+
+    def _set_partial(self, *, is_partial: bool) -> None:
+        self._is_partial = is_partial
+        self._on_partial(is_partial)
 
     def _is_settling(self) -> bool:
-        return any(known.seen is not None or known.missing for known in self._files.values())
+        return any(known.seen is not None or known.gone_at is not None for known in self._files.values())
 
-    def _list(self, path: str) -> tuple[str, ...]:
+    def _list(self, path: str) -> tuple[Sequence[str], bool]:
+        """Return the files of a path, and whether they are those of before since there are none now."""
         try:
             found = tuple(files_of(path))
         except OSError as error:
             fault = f"{path}: {error.strerror}"
-            if self._path_faults.get(path) != fault:
-                log.warning("manifests not found, the last known objects stay", problem=fault)
-                self._path_faults[path] = fault
-            return self._listings.get(path, ())
-        self._path_faults.pop(path, None)
-        if not found and self._listings.get(path) != found:
-            log.warning("no manifests in this folder", path=path, suffixes=SUFFIXES)
-        self._listings[path] = found
-        return found
+        else:
+            self._listed.add(path)
+            fault = "" if found else f"{path}: no manifests in this folder ({', '.join('*' + end for end in SUFFIXES)})"
+        if not fault:
+            self._path_faults.pop(path, None)
+            return found, False
+        if self._path_faults.get(path) != fault:
+            log.warning("manifests not found, the last known objects stay", problem=fault)
+            self._path_faults[path] = fault
+        # A file that is on its way out of a folder that is now empty is no more gone than the others.
+        return [file for file in self._files if file == path or Path(file).parent == Path(path)], True
+
+    def _forget(self, listing: Collection[str]) -> bool:
+        """Forget the files that have left their folder for good; tell whether there are any."""
+        gone = [file for file in self._files if file not in listing]
+        for file in gone:
+            known = self._files[file]
+            known.gone_at = self._clock() + SETTLED if known.gone_at is None else known.gone_at
+        believed = [file for file in gone if (self._files[file].gone_at or 0.0) <= self._clock()]
+        for file in believed:
+            log.info("manifest removed", file=file)
+            del self._files[file]
+        return bool(believed)
 
     def _refresh(self, file: str, known: _File) -> bool:
         """Read a file if it has changed; tell whether there is new content."""
@@ -167,25 +223,38 @@ class ManifestSource:
             if stamp == known.stamp:
                 known.seen = None
                 return False
-            is_replaced = known.stamp is not None and stamp[:2] != known.stamp[:2]
-            is_settled = is_replaced or stamp == known.seen or not self.has_synced
-            manifest = parse(Path(file).read_bytes(), file) if is_settled else None
-            if manifest is None or _stamp(file) != stamp:
-                known.seen = stamp
+            if not self._is_settled(known, stamp):
                 return False
+            data = Path(file).read_bytes()
+            manifest = parse(data, file) if data.strip() else None
+            if _stamp(file) != stamp:
+                return self._fault(file, known, f"{file}: changed while it was read")
         except OSError as error:
+            known.stamp = None
             return self._fault(file, known, f"{file}: {error.strerror}")
         except ManifestError as error:
             known.stamp, known.seen = stamp, None
             return self._fault(file, known, str(error))
         known.stamp, known.seen = stamp, None
+        if manifest is None:
+            return self._fault(file, known, f"{file}: is empty, as a file that is being written")
         self._take(file, known, manifest)
         return True
+
+    def _is_settled(self, known: _File, stamp: tuple[int, ...]) -> bool:
+        """Tell whether a changed file may be read: at the start at once, later when it has stayed the same."""
+        if not self.has_synced:
+            return True
+        if stamp == known.seen:
+            return self._clock() >= known.due_at
+        is_replaced = known.seen is None and known.stamp is not None and stamp[:2] != known.stamp[:2]
+        known.seen, known.due_at = stamp, self._clock() + (0.0 if is_replaced else SETTLED)
+        return False
 
     def _fault(self, file: str, known: _File, fault: str) -> bool:
         if fault != known.fault:
             known.fault = fault
-            stays = "its last good content stays" if known.manifest else "nothing of it is used"
+            stays = "its last good content stays" if known.manifest else "what stands stays, the other files are used"
             log.warning("manifest unusable", file=file, problem=fault, so=stays)
         return False
 
@@ -210,17 +279,24 @@ class ManifestSource:
         known.manifest = manifest
         known.fault = ""
 
-    def _hand_over(self, listing: Iterable[str]) -> None:
-        files = {file: self._files[file] for file in listing if file in self._files}
-        merged = merge({file: known.manifest for file, known in files.items() if known.manifest is not None})
+    def _hand_over(self, *, is_whole: bool) -> None:
+        # In the order of the paths, then of their names: of an object that comes twice the later one counts.
+        order = {path: place for place, path in enumerate(self._paths)}
+        files = sorted(self._files, key=lambda file: (order.get(file, order.get(str(Path(file).parent), 0)), file))
+        manifests = {file: self._files[file].manifest for file in files}
+        merged = merge({file: manifest for file, manifest in manifests.items() if manifest is not None})
         for problem in merged.problems:
             if problem not in self._problems:
                 log.warning("manifest problem", problem=problem)
         self._problems = set(merged.problems)
         nodes = [node for node in merged.nodes if is_selected(node, self._node_name)]
         found: tuple[list[Any], ...] = (merged.services, merged.slices, nodes)
+        held = 0
         for delivery, objects in zip(self._deliveries, found, strict=True):
-            delivery.hand_over(objects)
+            held += delivery.hand_over(objects, may_delete=is_whole)
+        if held and not self._holds_back and self._faults:
+            log.warning("objects kept", objects=held, why="not all manifests can be read", unreadable=self._faults)
+        self._holds_back = held > 0
 
 
 class _Delivery(Generic[T]):
@@ -233,28 +309,33 @@ class _Delivery(Generic[T]):
         self._clock = clock
         self._given: dict[Key, T] = {}
 
-    def looked(self, faults: list[str]) -> None:
+    def looked(self, faults: Sequence[str]) -> None:
         self.status.last_heard_at = self._clock()
         self.status.consecutive_failures = len(faults)
         self.status.last_error = faults[0] if faults else ""
 
-    def hand_over(self, objects: Sequence[T]) -> None:
+    def hand_over(self, objects: Sequence[T], *, may_delete: bool) -> int:
+        """Tell of the differences; return how many objects are kept although they are gone."""
         given, self._given = self._given, {(obj.metadata.namespace, obj.metadata.name): obj for obj in objects}
         status = self.status
         if not status.has_synced:
             self._handler.replace(objects)
             status.has_synced = True
             status.last_list_at = self._clock()
-            return
+            return 0
         for key, obj in self._given.items():
             if given.pop(key, None) != obj:
                 self._handler.upsert(obj)
                 status.events += 1
                 status.last_event_at = self._clock()
+        if not may_delete:
+            self._given |= given
+            return len(given)
         for namespace, name in given:
             self._handler.delete(namespace, name)
             status.events += 1
             status.last_event_at = self._clock()
+        return 0
 
 
 def _stamp(file: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from watch_builders import Clock, Receiver, endpoint_slice, node, service
 
 from pykubeproxy.watch.following import ManifestSource
@@ -14,9 +15,15 @@ class Followed:
     def __init__(self, *paths, node_name=""):
         self.services, self.slices, self.nodes = Receiver(), Receiver(), Receiver()
         self.clock = Clock()
+        self.partial = []
         handlers = Handlers(self.services, self.slices, self.nodes)
         self.source = ManifestSource(
-            [str(path) for path in paths], handlers, node_name=node_name, clock=self.clock, sleep=self.clock.sleep
+            [str(path) for path in paths],
+            handlers,
+            node_name=node_name,
+            on_partial=self.partial.append,
+            clock=self.clock,
+            sleep=self.clock.sleep,
         )
 
     def look(self, times=1):
@@ -46,31 +53,43 @@ class TestTheFirstLook:
         assert followed.slices.calls == [("replace", ["a-1"])]
         assert followed.nodes.calls == [("replace", ["node-a"])]
 
-    def test_hands_nothing_over_while_a_file_is_broken(self, tmp_path):
+    def test_hands_over_the_rest_while_a_file_is_broken_and_says_so_before(self, tmp_path):
         put(tmp_path / "a.yaml", service("a"))
         (tmp_path / "b.yaml").write_text("kind: [")
         followed = Followed(tmp_path).look(3)
-        assert not followed.source.has_synced
-        assert followed.services.calls == []
+        assert followed.partial == [True]
+        assert followed.services.calls == [("replace", ["a"])]
         status = followed.source.statuses["services"]
         assert status.consecutive_failures == 1
         assert "b.yaml:2: no YAML" in status.last_error
+        assert followed.source.unread == followed.source.faults == (status.last_error,)
         put(tmp_path / "b.yaml", service("b"))
-        followed.look()
+        followed.look(3)
         assert followed.services.names == ["a", "b"]
+        assert followed.partial == [True, False]
         assert status.consecutive_failures == 0
+        assert followed.source.unread == ()
 
-    def test_hands_nothing_over_while_a_path_is_missing(self, tmp_path):
+    def test_hands_over_the_rest_while_a_path_is_missing(self, tmp_path):
         put(tmp_path / "a.yaml", service("a"))
         followed = Followed(tmp_path / "a.yaml", tmp_path / "b.yaml").look(3)
-        assert not followed.source.has_synced
+        assert followed.partial == [True]
+        assert followed.source.unread == (f"{tmp_path}/b.yaml: No such file or directory",)
         put(tmp_path / "b.yaml", service("b"))
-        assert followed.look().services.names == ["a", "b"]
+        assert followed.look(3).services.names == ["a", "b"]
+        assert followed.partial == [True, False]
 
-    def test_of_an_empty_folder_is_a_look(self, tmp_path):
+    def test_of_an_empty_folder_is_a_partial_one(self, tmp_path):
         followed = Followed(tmp_path).look()
         assert followed.source.has_synced
         assert followed.services.calls == [("replace", [])]
+        assert followed.partial == [True]
+        assert "no manifests in this folder" in followed.source.faults[0]
+        assert followed.source.unread == ()
+
+    def test_of_whole_files_says_nothing_of_the_kind(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"))
+        assert Followed(tmp_path).look(3).partial == []
 
 
 class TestChanges:
@@ -78,15 +97,15 @@ class TestChanges:
         path = put(tmp_path / "a.yaml", service("a"), service("b"), service("c"))
         followed = Followed(path).look()
         replace(path, service("a"), service("b", cluster_ip="10.96.0.99"), service("d"))
-        followed.look()
+        followed.look(2)
         assert followed.services.calls[1:] == [("upsert", "b"), ("upsert", "d"), ("delete", "c")]
         assert followed.look(3).services.calls[4:] == []
 
-    def test_in_place_are_taken_at_the_second_look(self, tmp_path):
+    def test_in_place_are_taken_when_they_have_stayed_the_same_for_a_second(self, tmp_path):
         path = put(tmp_path / "a.yaml", service("a"))
         followed = Followed(path).look()
         put(path, service("longer-name"))
-        assert followed.look().services.names == ["a"]
+        assert followed.look(2).services.names == ["a"]
         assert followed.look().services.names == ["longer-name"]
 
     def test_that_go_on_are_waited_for(self, tmp_path):
@@ -94,17 +113,28 @@ class TestChanges:
         followed = Followed(path).look()
         for length in range(1, 5):
             put(path, service("b" * length))
-            followed.look()
+            followed.look(2)
         assert followed.services.names == ["a"]
         assert followed.look().services.names == ["bbbb"]
 
-    def test_by_renaming_are_taken_at_once(self, tmp_path):
+    def test_by_renaming_are_taken_at_the_second_look(self, tmp_path):
         path = put(tmp_path / "a.yaml", service("a"))
         followed = Followed(path).look()
         replace(path, service("b"))
+        assert followed.look().services.names == ["a"]
         assert followed.look().services.names == ["b"]
 
-    def test_by_a_symlink_swap_are_taken_at_once(self, tmp_path):
+    def test_of_a_file_that_is_removed_and_written_anew_are_waited_for(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(path).look()
+        path.rename(tmp_path / "a.bak")
+        put(path, service("b"))
+        followed.look()
+        put(path, service("b"), service("c"))
+        assert followed.look(2).services.names == ["a"]
+        assert followed.look().services.names == ["b", "c"]
+
+    def test_by_a_symlink_swap_are_taken_at_the_second_look(self, tmp_path):
         # As kubelet updates a ConfigMap volume: a.yaml -> ..data/a.yaml, ..data -> a dated folder.
         for day, name in (("..1", "a"), ("..2", "b")):
             (tmp_path / day).mkdir()
@@ -114,29 +144,42 @@ class TestChanges:
         followed = Followed(tmp_path).look()
         (tmp_path / "..tmp").symlink_to("..2")
         (tmp_path / "..tmp").rename(tmp_path / "..data")
-        assert followed.look().services.names == ["b"]
+        assert followed.look(2).services.names == ["b"]
 
     def test_of_a_new_file_in_a_folder(self, tmp_path):
         put(tmp_path / "a.yaml", service("a"))
         followed = Followed(tmp_path).look()
         put(tmp_path / "b.yaml", service("b"))
-        assert followed.look().services.names == ["a"]
+        assert followed.look(2).services.names == ["a"]
         assert followed.look().services.names == ["a", "b"]
 
-    def test_a_file_that_leaves_a_folder_is_gone_at_the_second_look(self, tmp_path):
+    def test_a_file_that_leaves_a_folder_is_gone_after_a_second(self, tmp_path):
         put(tmp_path / "a.yaml", service("a"))
         put(tmp_path / "b.yaml", service("b"))
         followed = Followed(tmp_path).look()
         (tmp_path / "b.yaml").unlink()
-        assert followed.look().services.names == ["a", "b"]
+        assert followed.look(2).services.names == ["a", "b"]
         assert followed.look().services.names == ["a"]
+
+    def test_an_object_that_moves_to_another_file_is_never_gone(self, tmp_path):
+        old = put(tmp_path / "a.yaml", service("a"), service("moved"))
+        new = put(tmp_path / "b.yaml", service("b"))
+        followed = Followed(tmp_path).look()
+        put(old, service("a"))
+        followed.look(2)
+        put(new, service("b"), service("moved"))
+        followed.look(8)
+        assert followed.services.names == ["a", "b", "moved"]
+        assert ("delete", "moved") not in followed.services.calls
+        put(new, service("b"))
+        assert followed.look(3).services.names == ["a", "b"]
 
     def test_a_twin_that_goes_uncovers_the_other(self, tmp_path):
         put(tmp_path / "a.yaml", service("web", cluster_ip="10.96.0.1"))
         put(tmp_path / "b.yaml", service("web", cluster_ip="10.96.0.2"))
         followed = Followed(tmp_path).look()
         (tmp_path / "b.yaml").unlink()
-        followed.look(2)
+        followed.look(3)
         assert followed.services.objects["default", "web"].spec.cluster_ip == "10.96.0.1"
 
 
@@ -149,7 +192,61 @@ class TestTrouble:
         assert followed.look(3).services.names == ["a", "b"]
         assert "a.yaml" in followed.source.statuses["services"].last_error
         put(path, service("c"))
-        assert followed.look(2).services.names == ["b", "c"]
+        assert followed.look(3).services.names == ["b", "c"]
+
+    def test_nothing_is_taken_away_while_a_file_is_broken(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        put(tmp_path / "b.yaml", service("b"), service("b2"))
+        put(tmp_path / "c.yaml", service("c"))
+        followed = Followed(tmp_path).look()
+        path.write_text('{"kind": "List", "items": [')
+        (tmp_path / "c.yaml").unlink()
+        replace(tmp_path / "b.yaml", service("b", cluster_ip="10.96.0.99"))
+        assert followed.look(5).services.names == ["a", "b", "b2", "c"]
+        assert followed.services.objects["default", "b"].spec.cluster_ip == "10.96.0.99"
+        replace(path, service("a"))
+        assert followed.look(2).services.names == ["a", "b"]
+
+    @pytest.mark.parametrize("content", ["", "\n  \n"])
+    def test_an_empty_file_is_taken_for_one_that_is_being_written(self, tmp_path, content):
+        path = put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(path).look()
+        path.write_text(content)
+        assert followed.look(5).services.names == ["a"]
+        assert followed.source.faults == (f"{path}: is empty, as a file that is being written",)
+        assert followed.source.unread == ()
+        put(path, service("b"))
+        assert followed.look(3).services.names == ["b"]
+        assert followed.source.faults == ()
+
+    def test_a_file_that_says_that_there_is_nothing_is_believed(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(path).look()
+        path.write_text("# nothing\n")
+        assert followed.look(3).services.names == []
+
+    def test_a_folder_that_is_emptied_keeps_its_last_content(self, tmp_path):
+        put(tmp_path / "a.yaml", service("a"))
+        put(tmp_path / "b.yaml", service("b"))
+        followed = Followed(tmp_path).look()
+        (tmp_path / "a.yaml").unlink()
+        followed.look()
+        (tmp_path / "b.yaml").unlink()
+        assert followed.look(5).services.names == ["a", "b"]
+        assert "no manifests in this folder" in followed.source.faults[0]
+        put(tmp_path / "c.yaml", service("c"))
+        assert followed.look(3).services.names == ["c"]
+
+    def test_a_link_that_dangles_for_a_while_is_read_again(self, tmp_path):
+        put(tmp_path / "a.there", service("a"))
+        (tmp_path / "a.yaml").symlink_to("a.there")
+        followed = Followed(tmp_path).look()
+        (tmp_path / "a.there").rename(tmp_path / "a.away")
+        assert followed.look(3).services.names == ["a"]
+        assert "No such file" in followed.source.faults[0]
+        (tmp_path / "a.away").rename(tmp_path / "a.there")
+        followed.look(3)
+        assert followed.source.faults == ()
 
     def test_a_named_file_or_folder_that_vanishes_keeps_its_last_content(self, tmp_path):
         folder = tmp_path / "folder"
@@ -167,13 +264,13 @@ class TestTrouble:
         path = put(tmp_path / "a.yaml", service("a"), service("b"))
         followed = Followed(path).look()
         replace(path, service("a", spec={"ports": 7}), service("b"), service("c"))
-        followed.look()
+        followed.look(2)
         assert followed.services.names == ["a", "b", "c"]
         assert followed.services.objects["default", "a"].spec.ports[0].port == 80
         assert followed.source.statuses["services"].bad_objects == 1
         assert followed.source.statuses["nodes"].bad_objects == 0
         replace(path, service("b"))
-        assert followed.look().services.names == ["b"]
+        assert followed.look(2).services.names == ["b"]
 
     def test_in_the_thread_is_told(self, tmp_path):
         class Broken(Receiver):
@@ -198,12 +295,13 @@ class TestTheThread:
             sleeps.append(seconds)
             if len(sleeps) == 2:
                 put(path, service("longer-name"))
-            if len(sleeps) == 5:
+            followed.clock.now += seconds
+            if len(sleeps) == 9:
                 followed.source.stop(0)
 
         followed.source._sleep = sleep
         followed.source.run()
-        assert sleeps == [0.5, 0.5, 0.2, 0.5, 0.5]
+        assert sleeps == [0.5, 0.5, 0.2, 0.2, 0.2, 0.2, 0.2, 0.5, 0.5]
         assert followed.services.names == ["longer-name"]
 
     def test_stops_when_told_to(self, tmp_path):
