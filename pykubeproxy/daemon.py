@@ -99,6 +99,8 @@ class Daemon:
         self._metrics: Metrics
         self._http = HttpServer()
         self._source: Source | None = None
+        self._manifests: ManifestSource | None = None
+        """The source, where it is one of files."""
         self._gate = Gate()
         self._recorder: EventRecorder | None = None
         self._health: ProxierHealth | None = None
@@ -193,7 +195,13 @@ class Daemon:
 
     def _start_families(self, backends: Mapping[Family, Backend], stack: contextlib.ExitStack) -> None:
         options = self._options
-        self._health = ProxierHealth(list(backends), options.iptables.sync_period, watch_ages=self._watch_ages)
+        self._health = ProxierHealth(
+            list(backends),
+            options.iptables.sync_period,
+            watch_ages=self._watch_ages,
+            unread=partial(self._manifest_faults, are_unread=True),
+            notes=partial(self._manifest_faults, are_unread=False),
+        )
         watch = make_watch(next(iter(backends.values())).kind, list(backends), self._on_foreign_write, self._ending.put)
         watch.start()
         stack.callback(watch.stop)
@@ -234,13 +242,35 @@ class Daemon:
         client: ApiClient | None = None
         source: Source
         if options.manifests:
-            source = ManifestSource(options.manifests, handlers, node_name=self._node_name, on_crash=self._ending.put)
+            source = self._manifests = ManifestSource(
+                options.manifests,
+                handlers,
+                node_name=self._node_name,
+                on_crash=self._ending.put,
+                on_partial=self._set_partial,
+            )
         else:
             client = connect(options)
             source = ApiSource(client.session, handlers, node_name=self._node_name, on_crash=self._ending.put)
         self._source = source
         source.start()
         return client
+
+    def _set_partial(self, is_partial: bool) -> None:  # noqa: FBT001 - a callback
+        """Take it that some manifests cannot be read, or that by now all can."""
+        if self._gate.is_passed():
+            for proxy in self._families.values():
+                proxy.state.set_partial(is_partial=is_partial)
+
+    def _manifest_faults(self, *, are_unread: bool) -> list[str]:
+        """Return why manifests cannot be read: those that have never been, or the others."""
+        if self._manifests is None:
+            return []
+        unread = self._manifests.unread
+        if are_unread:
+            return [f"manifests: {fault}; what stands is left alone until it can be read" for fault in unread]
+        stays = "its last good content is in force, and nothing is taken away"
+        return [f"manifests: {fault}; {stays}" for fault in self._manifests.faults if fault not in unread]
 
     def _stop_source(self) -> None:
         self._gate.close()
@@ -318,6 +348,7 @@ class Daemon:
             "node": self._node_name,
             "version": __version__,
             "notReady": self._health.why_not_ready() if self._health is not None else ["starting"],
+            "notes": self._manifest_faults(are_unread=False),
             "leftOut": {
                 family: {str(key): why for key, why in sorted(proxy.engine.quarantined.items())}
                 for family, proxy in self._families.items()
@@ -347,6 +378,7 @@ class Daemon:
             version=__version__,
             backend=f"iptables-{backend.kind} {'.'.join(map(str, backend.version))}",
             not_ready=health.why_not_ready,
+            notes=health.notes,
             watches=self._statuses,
         )
         readers = {family: PartialReader(backend, self._runner) for family, backend in backends.items()}

@@ -236,7 +236,9 @@ class FamilyProxy:
         addresses = self.engine.settings.nodeport_addresses
         # No address at all is not "every address": then no port is opened.
         self._checks.sync({} if addresses == () else checks, list(addresses or ()))
-        if udp != self._udp_seen or time.monotonic() >= self._flows_at + 0.9 * self._sync_period:
+        # Not while services are kept of which nothing is known: their flows would look stale.
+        is_due = udp != self._udp_seen or time.monotonic() >= self._flows_at + 0.9 * self._sync_period
+        if is_due and not self.state.is_partial:
             self._udp_seen, self._flows_at = udp, time.monotonic()
             self._flows.request()
         if not self._took_over:

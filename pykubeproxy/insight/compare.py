@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from pykubeproxy.insight.owners import service_of
 from pykubeproxy.rules.names import DISPATCH_PREFIXES, FILTER, FORWARD, SERVICE_PREFIXES, TABLES, UNORDERED, is_ours
+from pykubeproxy.rules.naming import service_of
 from pykubeproxy.rules.ruleset import Ruleset, same_chain
 from pykubeproxy.sync.derive import Facts
 

@@ -14,7 +14,6 @@ import msgspec
 
 from pykubeproxy.insight.cluster import Picture
 from pykubeproxy.insight.lookup import places
-from pykubeproxy.insight.owners import service_of
 from pykubeproxy.insight.parse import Rule, parse_rule
 from pykubeproxy.insight.standing import Standing
 from pykubeproxy.insight.tracer import bounded
@@ -33,6 +32,7 @@ from pykubeproxy.rules.names import (
     SERVICES,
     PortChains,
 )
+from pykubeproxy.rules.naming import service_of
 from pykubeproxy.rules.ruleset import Ruleset, same_chain
 from pykubeproxy.rules.service import PortRules
 
@@ -135,6 +135,8 @@ class Daemon(_Value, frozen=True):
     condition: Condition
     """silent: there is one, and it cannot be asked; absent: there is none, or another program in its place."""
     why: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What it says that is no reason against being in sync: manifests that it cannot read."""
     node: str = ""
     """The node that it calls its own; "" where it was not asked."""
 

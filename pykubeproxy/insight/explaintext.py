@@ -60,6 +60,7 @@ def _daemon(explanation: Explanation) -> Iterable[Text]:
             "silent": Text(f"the daemon cannot be asked ({why})", style=ODD),
             "absent": Text(f"no pykubeproxy runs here ({why}): nobody keeps the rules up to date", style=ODD),
         }[daemon.condition]
+        yield from (Text(f"the daemon says: {note}", style=ODD) for note in daemon.notes)
         if daemon.node not in ("", explanation.node):
             yield Text(f"the daemon here calls its node {daemon.node}", style=ODD)
     if explanation.left_out:

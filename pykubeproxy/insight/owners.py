@@ -1,8 +1,6 @@
-"""Whose rule is it: ours or kube-proxy's, another program's, and which Service's. Judged by names alone; pure."""
+"""Whose rule is it: ours or kube-proxy's, or another program's. Judged by names alone; pure."""
 
 from __future__ import annotations
-
-import re
 
 from pykubeproxy.rules.names import BUILTIN, FIREWALL, is_ours
 
@@ -36,11 +34,6 @@ _PROGRAMS: tuple[tuple[str, str], ...] = (
     ("inet firewalld", "firewalld"),
     ("inet netavark", "Podman"),
 )
-_SERVICE = re.compile(r'--comment "?([a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*(?::[a-z0-9][-a-z0-9.]*)?)')
-_SERVICE_IN_WORDS = re.compile(
-    r'--comment "(?:(?:masquerade|route) (?:traffic|LOCAL traffic) for|pod traffic for|other traffic to) '
-    r"([a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*(?::[a-z0-9][-a-z0-9.]*)?) "
-)
 
 
 def program_of(table: str, chain: str, text: str = "") -> str:
@@ -59,9 +52,3 @@ def program_of(table: str, chain: str, text: str = "") -> str:
             if name.startswith(prefix):
                 return program
     return "another program"
-
-
-def service_of(text: str) -> str:
-    """Return the ``namespace/name[:port]`` that a rule's or chain's comments name first, "" where none does."""
-    found = _SERVICE.search(text) or _SERVICE_IN_WORDS.search(text)
-    return found[1] if found is not None else ""

@@ -43,6 +43,7 @@ class _State(msgspec.Struct, rename="camel"):
     node: str
     not_ready: list[str]
     left_out: dict[str, dict[str, str]]
+    notes: list[str] = []
 
 
 def ask(metrics_address: str) -> Running:
@@ -71,7 +72,10 @@ def ask(metrics_address: str) -> Running:
     except msgspec.DecodeError:
         return _unasked(f"what answers at {where} is another program, such as kube-proxy")
     condition: Condition = "not in sync" if state.not_ready else "in sync"
-    return Running(Daemon(condition=condition, why=tuple(state.not_ready), node=state.node), state.left_out)
+    return Running(
+        Daemon(condition=condition, why=tuple(state.not_ready), notes=tuple(state.notes), node=state.node),
+        state.left_out,
+    )
 
 
 def _unasked(why: str) -> Running:

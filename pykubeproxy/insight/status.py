@@ -74,6 +74,8 @@ class AboutNode:
     version: str
     backend: str
     not_ready: Callable[[], Sequence[str]]
+    notes: Callable[[], Sequence[str]]
+    """What to look at that is no reason against readiness."""
     watches: Callable[[], Mapping[str, Any]]
     """Resource -> its watch.source.WatchStatus."""
 
@@ -113,6 +115,7 @@ class NodeStatus:
             version=about.version,
             backend=about.backend,
             not_ready=about.not_ready(),
+            notes=about.notes(),
             families=[_family(part) for part in self._parts.values()],
             watches=[self._watch(resource, status) for resource, status in about.watches().items()],
             left_out=[

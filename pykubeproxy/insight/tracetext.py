@@ -15,11 +15,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pykubeproxy.insight.colours import BAD, GOOD, ODD, OTHERS, SHARE
-from pykubeproxy.insight.owners import program_of, service_of
+from pykubeproxy.insight.owners import program_of
 from pykubeproxy.insight.packet import Packet
 from pykubeproxy.insight.parse import tokens
 from pykubeproxy.insight.tracer import Hit, Outcome, Trace, Uncertainty
 from pykubeproxy.model.addresses import with_port
+from pykubeproxy.rules.naming import service_of
 
 T = TypeVar("T")
 

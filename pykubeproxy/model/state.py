@@ -62,6 +62,8 @@ class ClusterState:
         self._endpoint_changes = 0
         self.services_synced = False
         self.slices_synced = False
+        self.is_partial = False
+        """Whether there may be more objects than the lists held: what stands of unknown services is not in the way."""
 
     @property
     def has_synced(self) -> bool:
@@ -123,7 +125,17 @@ class ClusterState:
             self.slices_synced = True
         return self._notify("endpoints listed", changed=True)
 
+    def set_partial(self, *, is_partial: bool) -> None:
+        """Say whether the lists hold everything that could be read only; to be said before them."""
+        with self.lock:
+            changed, self.is_partial = self.is_partial != is_partial, is_partial
+        self._notify("all read", changed=changed and not is_partial)
+
     # -- readers, called by the engine under ``lock``
+
+    def is_unknown(self, key: ServiceKey) -> bool:
+        """Tell whether a service, or all that serves it, is among the objects that could not be read, if any."""
+        return self.is_partial and not (key in self._services and key in self._slices_of)
 
     def take_dirty(self) -> list[ServiceKey]:
         """Return the services to render and clear the marks. The caller holds ``lock`` until it has read them."""

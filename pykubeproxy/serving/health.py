@@ -65,7 +65,8 @@ class ProxierHealth:
        otherwise a slow start would look like a hung one).
     2. /livez follows rule 1 alone: a restart cannot help a tainted node or an API server that is down.
     3. /healthz adds the node's eligibility. It is what load balancers ask.
-    4. /readyz is ours: every family has synced, rule 1 holds, and no watch has been silent for ``watch_stale_after``.
+    4. /readyz is ours: every family has synced, rule 1 holds, no watch has been silent for ``watch_stale_after``, and
+       nothing is ``unread``. What is in ``notes`` is told there as well, and is no reason against readiness.
     5. ``is_strict`` makes /healthz ask for what /readyz asks as well.
 
     A change that arrives while a sync runs is not in that sync: engines call :meth:`sync_started` when they take up
@@ -84,14 +85,22 @@ class ProxierHealth:
         wall_ns: Callable[[], int] = time.time_ns,
         watch_ages: Callable[[], Mapping[str, float]] = dict,
         watch_stale_after: float = 180.0,
+        unread: Callable[[], Sequence[str]] = tuple,
+        notes: Callable[[], Sequence[str]] = tuple,
         is_strict: bool = False,
     ) -> None:
-        """Take the families ("IPv4", "IPv6"), their sync period, and where to ask for the age (s) of each watch."""
+        """Take the families ("IPv4", "IPv6"), their sync period, and where to ask for the age (s) of each watch.
+
+        ``unread`` and ``notes`` are asked why input cannot be read, a clause each: such as has never been read yet, and
+        such as whose last good content is in force.
+        """
         self._timeout = 2 * sync_period
         self._monotonic = monotonic
         self._wall_ns = wall_ns
         self._watch_ages = watch_ages
         self._watch_stale_after = watch_stale_after
+        self._unread = unread
+        self.notes = notes
         self._is_strict = is_strict
         self._lock = threading.Lock()
         self._families = {family: _Family() for family in families}
@@ -176,6 +185,7 @@ class ProxierHealth:
             for resource, age in sorted(watch_ages.items())
             if age > self._watch_stale_after
         )
+        reasons.extend(self._unread())
         return reasons
 
     def healthz(self) -> tuple[int, bytes]:
@@ -200,6 +210,7 @@ class ProxierHealth:
             "currentTime": rfc3339_nano(self._wall_ns()),
             "ready": not reasons,
             "reasons": reasons,
+            **({"notes": notes} if (notes := list(self.notes())) else {}),
             "watchAgeSeconds": {resource: round(age, 3) for resource, age in sorted(watch_ages.items())},
         }
         return (HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK), _compact(document)

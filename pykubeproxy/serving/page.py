@@ -138,6 +138,8 @@ class Overview:
     """What is odd in objects."""
     listing: Listing
     counts_connections: bool = False
+    notes: Sequence[str] = ()
+    """What to look at that is no reason against readiness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,8 @@ def _overview(overview: Overview, query: str, only: str, now: float) -> Response
     parts: list[Child] = [head]
     if not is_ready:
         parts.append(card("Why it is not in sync", _bullets(overview.not_ready)))
+    if overview.notes:
+        parts.append(card("To look at", _bullets(overview.notes)))
     parts.append(tag("div", cards, class_="cards"))
     if overview.left_out:
         rows = [(code(service), family, why) for service, family, why in overview.left_out[:_LONGEST_LIST]]

@@ -16,7 +16,7 @@ is found chain by chain. Not thread-safe.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
@@ -40,6 +40,7 @@ from pykubeproxy.rules.ruleset import Ruleset, chain_text
 from pykubeproxy.rules.service import Portal, PortRules, render
 from pykubeproxy.rules.settings import LARGE_CLUSTER_ENDPOINTS, RuleSettings
 from pykubeproxy.sync.findings import Findings
+from pykubeproxy.sync.keeping import Kept
 
 TREE_PORTALS = 250
 """Portals from which ``auto`` makes trees of KUBE-SERVICES and KUBE-NODEPORTS; below half of it, flat again.
@@ -134,9 +135,21 @@ class Desired:
         return self._findings.problems()
 
     def update(
-        self, state: ClusterState, keys: Iterable[ServiceKey], *, without: frozenset[ServiceKey] = frozenset()
+        self,
+        state: ClusterState,
+        keys: Iterable[ServiceKey],
+        *,
+        without: frozenset[ServiceKey] = frozenset(),
+        kept: Kept | None = None,
     ) -> None:
-        """Render these services from the state (the caller holds its lock); those in ``without`` become nothing."""
+        """Render these services from the state (the caller holds its lock); those in ``without`` become nothing.
+
+        Of the services in ``kept`` that the state does not know (ClusterState.is_unknown) that stays which stands.
+        """
+        held = {key: rules for key, rules in (kept or {}).items() if state.is_unknown(key)}
+        for key, stands in held.items():
+            self._keep(key, stands)
+        keys = [key for key in keys if key not in held]
         found = [(key, state.ports(key), state.endpoints(key)) for key in keys]
         count = self._endpoints
         for key, ports, endpoints in found:
@@ -144,7 +157,7 @@ class Desired:
             count -= sum(self._contributions[name].endpoints for name in self._ports_of.get(key, ()))
         if (count > LARGE_CLUSTER_ENDPOINTS) != self.is_large:
             self.is_large = not self.is_large
-            rest = set(state.keys()).difference(key for key, _, _ in found)
+            rest = set(state.keys()).difference(held, (key for key, _, _ in found))
             found += [(key, state.ports(key), state.endpoints(key)) for key in sorted(rest)]
         for key, ports, endpoints in found:
             self._put_service(key, () if key in without else ports, endpoints)
@@ -235,6 +248,21 @@ class Desired:
             self._ports_of[key] = names
         else:
             self._ports_of.pop(key, None)
+
+    def _keep(self, key: ServiceKey, ports: Mapping[ServicePortName, PortRules]) -> None:
+        """Want of a service what stands."""
+        if self._ports_of.get(key) == tuple(ports):
+            return
+        for name in self._ports_of.get(key, ()):
+            if name not in ports:
+                self._exchange(name, None, None)
+        for name, rules in ports.items():
+            count = sum(chain.startswith("KUBE-SEP-") for chain in rules.chains)
+            contribution = _Contribution(
+                Rank("", name), tuple(rules.chains), rules.portals, rules.nodeports, count, False, False
+            )
+            self._exchange(name, contribution, rules)
+        self._ports_of[key] = tuple(ports)
 
     def _rules_of(self, port: ServicePort, own: tuple[Endpoint, ...]) -> PortRules:
         sorted_out = categorize(own, port, self.settings.here, node_hints=self.settings.uses_node_hints)

@@ -52,6 +52,7 @@ from pykubeproxy.sync.desired import Chain, Desired
 from pykubeproxy.sync.diff import difference
 from pykubeproxy.sync.drift import Damper
 from pykubeproxy.sync.isolation import MANY_CULPRITS, CommonCauseError, Search, undeletable
+from pykubeproxy.sync.keeping import Kept, standing_services
 from pykubeproxy.sync.patience import Patience
 from pykubeproxy.sync.plan import Plan, Section, Step, make_plan
 from pykubeproxy.sync.spelling import Spelling
@@ -129,6 +130,8 @@ class Engine:
         self._rendered: dict[ServiceKey, None] = {}
         """Services rendered and not yet told of in an Outcome."""
         self._quarantine: dict[ServiceKey, str] = {}
+        self._kept: Kept = {}
+        """What stood of all services before the first write, while not all objects could be read."""
         self._spelling = Spelling(self.family, metrics)
         self._undeletable: Patience[Chain] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
         self._refusals: Patience[ServiceKey] = Patience(FIRST_PAUSE, LONGEST_PAUSE)
@@ -217,8 +220,11 @@ class Engine:
             for key in dirty:
                 if self._quarantine.pop(key, None) is not None:
                     log.info("service retried", family=self.family, service=str(key))
+            if self._kept and not self.state.is_partial:
+                dirty += [key for key in self._kept if key not in dirty]
+                self._kept = {}
             keys: Iterable[ServiceKey] = self.state.keys() if is_new else dirty
-            wanted.update(self.state, keys, without=frozenset(self._quarantine))
+            wanted.update(self.state, keys, without=frozenset(self._quarantine), kept=self._kept)
         self._rendered.update(dict.fromkeys(keys))
         changed = wanted.take_changed()
         if is_new:
@@ -251,6 +257,7 @@ class Engine:
                 standing = self._read(wanted)
                 if not self.has_synced:
                     self._on_adopt(standing)
+                    self._keep_unknown(standing, wanted)
                 outcome.is_full = self._check_ensured = True
                 # Marked, not only compared: a busy lock must not let it be forgotten.
                 self._touched.update(
@@ -274,6 +281,20 @@ class Engine:
             raise NetfilterError(f"the rules did not settle in {ROUNDS} rounds; trying again later")
         self._touched.clear()
         self._check_ensured = False
+
+    def _keep_unknown(self, standing: Ruleset, wanted: Desired) -> None:
+        """Where not all objects could be read, leave alone what stands of the services that may be among the others."""
+        with self.state.lock:
+            if not self.state.is_partial:
+                return
+            self._kept = standing_services(standing)
+            wanted.update(self.state, (), kept=self._kept)
+            names = sorted(str(key) for key in self._kept if self.state.is_unknown(key))
+        if names:
+            log.warning(
+                "services kept", family=self.family, services=len(names), some=names[:5],
+                why="not all objects could be read, so what stands of these is left alone",
+            )  # fmt: skip
 
     def _read(self, wanted: Desired) -> Ruleset:
         """Read all that stands."""

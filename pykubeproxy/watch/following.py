@@ -5,8 +5,8 @@ alike, and needs no inotify instance, which busy nodes run out of.
 
 What people do to files must not cost a rule for a moment, so a change is believed slowly:
 
-1. A file that is written in place, or is new in a folder, is read once it has stayed the same for ``SETTLED`` seconds; a
-   file that was renamed over another (or a symlink swapped) at the second look.
+1. A file that is written in place, or is new in a folder, is read once it has stayed the same for ``SETTLED`` seconds;
+   a file that was renamed over another (or a symlink swapped) at the second look.
 2. An empty file is one that is being written: `command > file` empties it first. So is an emptied folder. What was read
    last stays; a file with nothing but a comment in it says that there is nothing.
 3. A file that does not parse, or cannot be read, keeps its last good content. At the start it has none: the other files

@@ -30,6 +30,6 @@ def part(found: ClusterState, *, quarantined: Any = None, **more: Any) -> Any:
 
 def node_status(*objects: Any, reader: Any = None, **more: Any) -> NodeStatus:
     """One family, IPv4, of these objects."""
-    about = AboutNode("node-a", "1", "iptables-nft 1.8.9", list, dict)
+    about = AboutNode("node-a", "1", "iptables-nft 1.8.9", list, list, dict)
     one = part(state(*objects), **more)
     return NodeStatus(about, {"IPv4": one}, {"IPv4": reader or NothingRead()})
