@@ -241,7 +241,7 @@ class FamilyProxy:
         if is_due and not self.state.is_partial:
             self._udp_seen, self._flows_at = udp, time.monotonic()
             self._flows.request()
-        if not self._took_over:
+        if not self._took_over and not self.state.is_partial:
             self._took_over = True
             self._take_over_other_backend()
             remove_nftables_mode(self.family)

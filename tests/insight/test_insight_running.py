@@ -82,6 +82,10 @@ def lines(**more):
     [
         (Daemon(condition="in sync", node="node-a"), ["the daemon follows the cluster"]),
         (Daemon(condition="not in sync", why=("a", "b"), node="node-a"), ["the daemon is not in sync: a; b"]),
+        (
+            Daemon(condition="in sync", notes=("a.yaml: is empty",), node="node-a"),
+            ["the daemon follows the cluster", "the daemon says: a.yaml: is empty"],
+        ),
         (Daemon(condition="silent", why=("a",)), ["the daemon cannot be asked (a)"]),
         (Daemon(condition="absent", why=("a",)), ["no pykubeproxy runs here (a): nobody keeps the rules up to date"]),
         (

@@ -200,6 +200,22 @@ def test_ready_only_when_every_family_has_synced():
     assert proxier.readyz()[0] == 200
 
 
+def test_not_ready_while_something_was_never_read_but_with_notes_alone():
+    clock = Clock()
+    unread, notes = ["a.yaml: no YAML"], ["b.yaml: no YAML"]
+    proxier = synced(clock, unread=lambda: unread, notes=lambda: notes)
+    code, body = proxier.readyz()
+    assert code == 503
+    assert (json.loads(body)["reasons"], json.loads(body)["notes"]) == (unread, notes)
+    assert proxier.healthz()[0] == proxier.livez()[0] == 200
+    unread.clear()
+    code, body = proxier.readyz()
+    assert code == 200
+    assert json.loads(body)["notes"] == ["b.yaml: no YAML"]
+    notes.clear()
+    assert "notes" not in json.loads(proxier.readyz()[1])
+
+
 def test_not_ready_while_unhealthy_or_while_a_watch_is_silent():
     clock = Clock()
     ages = {"services": 1.0, "endpointslices": 1.0}
