@@ -6,7 +6,8 @@ alike, and needs no inotify instance, which busy nodes run out of.
 What people do to files must not cost a rule for a moment, so a change is believed slowly:
 
 1. A file that is written in place, or is new in a folder, is read once it has stayed the same for ``SETTLED`` seconds;
-   a file that was renamed over another (or a symlink swapped) at the second look.
+   a file that was renamed over another (or a symlink swapped) at the second look. Neither is read while a program has
+   it open for writing, as far as the kernel tells, though for ``OPEN_PATIENCE`` seconds at most.
 2. An empty file is one that is being written: `command > file` empties it first. So is an emptied folder. What was read
    last stays; a file with nothing but a comment in it says that there is nothing.
 3. A file that does not parse, or cannot be read, keeps its last good content. At the start it has none: the other files
@@ -19,7 +20,9 @@ It must not know what is in a file.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,6 +46,8 @@ POLL_INTERVAL = 0.5
 """Seconds between two looks at the files."""
 SETTLE_INTERVAL = 0.2
 """The same while a change waits to be confirmed by a later look."""
+OPEN_PATIENCE = 30.0
+"""Seconds after which a file that stays the same is read although a program keeps it open for writing."""
 SETTLED = 1.0
 """Seconds for which a file that is written in place must stay the same before it is read, or a file must be gone."""
 
@@ -57,6 +62,8 @@ class _File:
     """At the last look, while it differs from ``stamp``."""
     due_at: float = 0.0
     """When ``seen`` is believed, if it is the same then."""
+    late_at: float = 0.0
+    """When it is believed although a program has the file open."""
     manifest: Manifest | None = None
     """The last good content."""
     fault: str = ""
@@ -156,12 +163,12 @@ class ManifestSource:
         listing = [file for found, _ in listings for file in found]
         changed = False
         for found, is_held in listings:
-            for file in () if is_held else found:
+            for file in found:
                 known = self._files.get(file)
                 if known is None:
                     known = self._files[file] = _File()
                 known.gone_at = None
-                changed |= self._refresh(file, known)
+                changed |= not is_held and self._refresh(file, known)
         changed |= self._forget(set(listing))
         files = self._files.values()
         self._faults = (*self._path_faults.values(), *(known.fault for known in files if known.fault))
@@ -225,12 +232,14 @@ class ManifestSource:
                 return False
             if not self._is_settled(known, stamp):
                 return False
+            if (not self.has_synced or self._clock() < known.late_at) and _is_being_written(file):
+                return self._fault(file, known, f"{file}: is being written")
             data = Path(file).read_bytes()
             manifest = parse(data, file) if data.strip() else None
             if _stamp(file) != stamp:
                 return self._fault(file, known, f"{file}: changed while it was read")
         except OSError as error:
-            known.stamp = None
+            known.stamp = known.seen = None
             return self._fault(file, known, f"{file}: {error.strerror}")
         except ManifestError as error:
             known.stamp, known.seen = stamp, None
@@ -248,7 +257,8 @@ class ManifestSource:
         if stamp == known.seen:
             return self._clock() >= known.due_at
         is_replaced = known.seen is None and known.stamp is not None and stamp[:2] != known.stamp[:2]
-        known.seen, known.due_at = stamp, self._clock() + (0.0 if is_replaced else SETTLED)
+        known.seen, known.late_at = stamp, self._clock() + OPEN_PATIENCE
+        known.due_at = self._clock() + (0.0 if is_replaced else SETTLED)
         return False
 
     def _fault(self, file: str, known: _File, fault: str) -> bool:
@@ -341,3 +351,22 @@ class _Delivery(Generic[T]):
 def _stamp(file: str) -> tuple[int, ...]:
     found = os.stat(file)  # noqa: PTH116 - follows the symlinks of a ConfigMap volume
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def _is_being_written(file: str) -> bool:
+    """Tell whether a program has a file open for writing; False where the kernel or the file system does not say.
+
+    It grants a read lease only on a file that nobody has open for writing (fcntl(2), "Leases").
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # Who opens it in between must not have us ended: the signal would be SIGIO, and SIGURG is ignored.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)  # and the lease ends
+    return False

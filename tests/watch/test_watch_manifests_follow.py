@@ -87,6 +87,15 @@ class TestTheFirstLook:
         assert "no manifests in this folder" in followed.source.faults[0]
         assert followed.source.unread == ()
 
+    def test_of_a_file_that_is_being_written_is_a_partial_one(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        with path.open("a"):
+            followed = Followed(tmp_path).look()
+            assert followed.services.names == []
+            assert followed.source.unread == (f"{path}: is being written",)
+        assert followed.look(3).services.names == ["a"]
+        assert followed.partial == [True, False]
+
     def test_of_whole_files_says_nothing_of_the_kind(self, tmp_path):
         put(tmp_path / "a.yaml", service("a"))
         assert Followed(tmp_path).look(3).partial == []
@@ -116,6 +125,28 @@ class TestChanges:
             followed.look(2)
         assert followed.services.names == ["a"]
         assert followed.look().services.names == ["bbbb"]
+
+    def test_are_waited_for_while_a_program_has_the_file_open_for_writing(self, tmp_path):
+        # (kubectl get services -o yaml; echo ---; kubectl get endpointslices -o yaml) > a.yaml, on a slow server.
+        path = put(tmp_path / "a.yaml", service("a"), endpoint_slice("a-1"))
+        followed = Followed(path).look()
+        with path.open("w") as writer:
+            writer.write(json.dumps(service("a")))
+            writer.flush()
+            assert followed.look(9).slices.names == ["a-1"]
+            assert followed.source.faults == (f"{path}: is being written",)
+            writer.write(json.dumps(endpoint_slice("a-2")))
+        assert followed.look(3).slices.names == ["a-2"]
+        assert followed.source.faults == ()
+
+    def test_are_not_waited_for_for_ever(self, tmp_path):
+        path = put(tmp_path / "a.yaml", service("a"))
+        followed = Followed(path).look()
+        with path.open("w") as writer:
+            writer.write(json.dumps(service("b")))
+            writer.flush()
+            assert followed.look(60).services.names == ["a"]
+            assert followed.look().services.names == ["b"]
 
     def test_by_renaming_are_taken_at_the_second_look(self, tmp_path):
         path = put(tmp_path / "a.yaml", service("a"))
