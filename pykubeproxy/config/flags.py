@@ -190,6 +190,7 @@ def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
     notes: list[Note] = []
     base, digest = Options(), ""
     faulty: list[str] = []
+    odd: list[str] = []
     if config:
         try:
             loaded = read_document(config)
@@ -197,6 +198,7 @@ def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
             faulty = error.problems
         else:
             base, notes, digest = loaded.options, list(loaded.notes), loaded.digest
+            odd = [f"{config}: {note.text()}" for note in notes]
         ignored = sorted(name for name in texts if _BY_NAME[name].yields_to_document)
         if ignored:
             notes.append(Note("flags ignored because of --config", {"flags": ignored}))
@@ -220,7 +222,7 @@ def resolve(values: FlagValues) -> tuple[Invocation, list[Note]]:
     if faulty:
         raise ConfigurationError(faulty + problems)
     if problems:
-        raise UsageError("; ".join(problems))
+        raise UsageError("; ".join(problems + odd))
     if not config:
         notes += note_without_effect(options)
     return (

@@ -372,3 +372,10 @@ def test_help_names_every_flag_that_is_not_deprecated():
 
 def test_an_unknown_flag_reaches_the_caller_as_usage_error():
     assert isinstance(CliRunner().invoke(command, ["--nosuch"]).exception, UsageError)
+
+
+def test_what_is_odd_in_a_document_is_told_with_faulty_flags(document):
+    with pytest.raises(UsageError) as caught:
+        resolve({"config": document("bindAdress: 1.2.3.4"), "hostname-override": "A B"})
+    assert "--hostname-override: " in str(caught.value)
+    assert 'bindAdress: unknown config field (value "1.2.3.4", did you mean bindAddress)' in str(caught.value)
