@@ -15,6 +15,10 @@ LOCK_BUSY_STATUS = 4
 SECONDS_PER_LINE = 0.002
 """Allowance for the time-out, ten times what was measured for inputs of batch size."""
 
+MOST_WORDS = 300
+"""iptables-nft-restore complains of each line of an input."""
+_OTHER_HOOK = "CHAIN_ADD failed (Operation not supported)"
+
 
 def restore(backend: Backend, runner: Runner, document: str) -> None:
     """Apply one input.
@@ -44,7 +48,13 @@ def failure(finished: Finished, document: str) -> Exception:
         return LockBusyError(f"another program holds the xtables lock ({complaint})")
     if "Permission denied" in complaint or "you must be root" in complaint or "Operation not permitted" in complaint:
         return EnvironmentProblem(
-            f"iptables may not write: {complaint}; run as root with CAP_NET_ADMIN and CAP_NET_RAW"
+            f"iptables may not write: {complaint[:MOST_WORDS]}; run as root with CAP_NET_ADMIN and CAP_NET_RAW "
+            "(as root: does 'nft list ruleset' show the table with 'flags owner', so that it is another program's?)"
+        )
+    if _OTHER_HOOK in complaint:
+        return EnvironmentProblem(
+            f"iptables cannot use a chain: {complaint[:MOST_WORDS]}; somebody made a base chain of that name with "
+            "another hook or priority than iptables gives it, as 'nft list chains' shows; it works once that is deleted"
         )
     if finished.status < 0:
         # Neither taken nor refused: nothing is said about what was in it.

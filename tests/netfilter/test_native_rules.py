@@ -74,3 +74,16 @@ def test_netlink_tells_what_iptables_tells():
         assert inside(it.name, lambda: native.jumps("IPv4", "filter", "FORWARD")) == text
         add_native_rule(it, "filter", "FORWARD")
         assert inside(it.name, lambda: native.jumps("IPv4", "filter", "FORWARD")) == text
+
+
+def test_a_builtin_chain_with_another_priority_is_named_and_no_service_is_blamed():
+    """iptables refuses to use it, so nothing can be done but to say so and to try again."""
+    with node("nft") as it:
+        it.api.bulk_put(cluster(2))
+        it.run("nft", "add table ip nat; add chain ip nat PREROUTING { type nat hook prerouting priority 0; }")
+        it.start()
+        eventually(lambda: "another hook or priority" in it.words(), f"named\n{it.words()}")
+        assert it.metric('pykubeproxy_quarantined_services{ip_family="IPv4"}') == 0
+        it.run("nft", "delete chain ip nat PREROUTING")
+        it.wait_ready()
+        assert "KUBE-SERVICES" in it.table().chains["PREROUTING"]
