@@ -48,8 +48,13 @@ MAX_LENGTH = 28
 
 
 def is_ours(table: str, chain: str) -> bool:
-    """Tell whether a chain belongs to a service proxy of this kind (this program or kube-proxy)."""
-    return chain in _OWNED.get(table, ()) or (table == NAT and chain.startswith(SERVICE_PREFIXES))
+    """Tell whether a chain belongs to a service proxy of this kind (this program or kube-proxy).
+
+    One with a name that iptables does not take was made by something else, and iptables cannot delete it either.
+    """
+    if chain in _OWNED.get(table, ()):
+        return True
+    return table == NAT and len(chain) <= MAX_LENGTH and chain.startswith(SERVICE_PREFIXES)
 
 
 def callers_first(chain: str) -> tuple[int, int]:

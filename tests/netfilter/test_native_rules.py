@@ -87,3 +87,14 @@ def test_a_builtin_chain_with_another_priority_is_named_and_no_service_is_blamed
         it.run("nft", "delete chain ip nat PREROUTING")
         it.wait_ready()
         assert "KUBE-SERVICES" in it.table().chains["PREROUTING"]
+
+
+def test_a_chain_with_our_prefix_and_a_name_too_long_for_iptables_stands_in_no_way():
+    """nft takes such names; an input that mentions one is refused as a whole."""
+    long = "KUBE-SVC-" + 30 * "A"
+    with node("nft") as it:
+        it.api.bulk_put(cluster(2))
+        it.run("nft", f"add table ip nat; add chain ip nat {long}; add rule ip nat {long} accept")
+        it.start()
+        it.wait_ready()
+        assert "accept" in it.run("nft", f"list chain ip nat {long}")

@@ -63,6 +63,8 @@ def test_names_of_the_tree_are_short_ours_and_distinct(family):
         ("nat", "KUBE-FORWARD", False),
         ("nat", "kube-svc-lower", False),
         ("nat", "DOCKER", False),
+        ("nat", "KUBE-SVC-" + 19 * "A", True),
+        ("nat", "KUBE-SVC-" + 20 * "A", False),
     ],
 )
 def test_what_is_ours(table, chain, ours):
