@@ -58,8 +58,8 @@ def answering(picture: Picture, address: str) -> list[At]:
 
 
 def ports_told(ports: Iterable[ServicePort]) -> str:
-    """Return service ports in words: ``dns 53/UDP, dns-tcp 53/TCP``."""
-    return ", ".join(f"{one.id.port} {one.port}/{one.id.protocol}".lstrip() for one in ports)
+    """Return service ports in words, the first few: ``dns 53/UDP, dns-tcp 53/TCP``."""
+    return shortened([f"{one.id.port} {one.port}/{one.id.protocol}".lstrip() for one in ports])
 
 
 def shortened(words: Sequence[str]) -> str:

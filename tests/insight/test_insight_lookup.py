@@ -79,6 +79,17 @@ def test_what_is_not_there_to_send_to_is_told(demo, target, message):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"pykubeproxy: --to: {message}\n")
 
 
+def test_of_many_ports_a_few_are_named(demo):
+    ports = [{"name": f"p{number}", "port": number} for number in range(1000, 2000)]
+    put(demo, [{"metadata": {"name": "many"}, "spec": {"clusterIP": "10.96.1.2", "ports": ports}}])
+    few = "p1000 1000/TCP, p1001 1001/TCP, p1002 1002/TCP, p1003 1003/TCP, p1004 1004/TCP and 995 more"
+    explained = run("explain", "--no-live", "many:80", manifests=demo)
+    assert explained == (1, "", f"pykubeproxy: default/many has no port 80; it has {few}\n")
+    traced = run("trace", "--to", "many", manifests=demo)
+    assert traced.returncode == 2
+    assert f"has several ports: {few}; say which, such as default/many:p1000" in traced.stderr
+
+
 def test_a_service_is_found_by_an_address_of_its_own(demo):
     spec = {"type": "LoadBalancer", "clusterIP": "10.96.1.2", "externalIPs": ["198.51.100.7"]}
     ports = [{"name": "http", "port": 80, "nodePort": 30555}, {"name": "https", "port": 443, "nodePort": 30556}]
