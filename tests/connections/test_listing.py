@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pykubeproxy.errors import LockBusyError, NetfilterError
+from pykubeproxy.errors import LockBusyError, NetfilterError, UnreadableTable
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.counters import listing, rules, translations
 from tests.support.kernel import real_kernel
@@ -111,3 +111,12 @@ def test_legacy_waits_for_the_lock():
             listing(Backend("legacy", "IPv4"), kernel, "nat")
         fcntl.flock(lock, fcntl.LOCK_UN)
         assert listing(Backend("legacy", "IPv4"), kernel, "nat")
+
+
+def test_a_rule_that_iptables_cannot_print_makes_the_table_unreadable_and_no_other_chain():
+    with real_kernel("nft") as kernel:
+        restore(kernel, RULES)
+        kernel.run(["nft", "insert rule ip nat OUTPUT meta cpu 0 accept"])
+        with pytest.raises(UnreadableTable):
+            listing(Backend("nft", "IPv4"), kernel, "nat")
+        assert listing(Backend("nft", "IPv4"), kernel, "nat", "KUBE-SEP-BBBB").count(b"-A ") == 1
