@@ -365,6 +365,8 @@ class Engine:
                 applied = step.without_deletes()
                 if step.deletes and self._tolerates(applied, outcome):
                     _note(standing, applied)
+                    # The tables in front of the refused one were committed the first time too: their jumps stand twice.
+                    self._suspected |= suspects((), ((r.table, r.chain) for s in step.sections for r in s.ensured))
                     for section in step.sections:
                         self._delete(section.table, section.delete, standing, outcome)
                     self._standing = standing

@@ -92,3 +92,20 @@ def test_a_match_whose_library_is_not_there(backend, tmp_path):
         it.wait_ready()
         assert restores(it) == 0
         assert everything(it) == right
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_stale_chain_that_a_foreign_rule_needs_is_emptied_and_each_jump_stands_once(backend):
+    """The first input, jumps and deletion together, is refused at nat, when filter has been committed already."""
+    old = "KUBE-SVC-OLDOLDOLDOLDOLDO"
+    stale = f"*nat\n:{old} - [0:0]\n-A {old} -j ACCEPT\n-A PREROUTING -j {old}\nCOMMIT\n"
+    with running(backend, foreign=stale) as it:
+        eventually(lambda: words(it, "chain not deleted", chain=old, family="IPv4"), f"told\n{it.words()}")
+        assert iptables(it, "IPv4", "-t", "nat", "-S", old) == f"-N {old}\n"
+        assert f"-A PREROUTING -j {old}\n" in it.save()
+
+        def doubled() -> list[str]:
+            _, jumps = everything(it)["IPv4"]
+            return [rule for rules in jumps.values() for rule in set(rules) if rules.count(rule) > 1]
+
+        eventually(lambda: not doubled(), f"each jump stands once\n{it.words()}")

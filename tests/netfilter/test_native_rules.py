@@ -1,8 +1,10 @@
-"""A table with a native nft rule cannot be printed by iptables-nft-save: it is unreadable, not empty."""
+"""A table that iptables-save cannot print is unreadable, not empty: the kernel itself is asked."""
 
 import pytest
 
-from pykubeproxy.netfilter import native
+from pykubeproxy.model.addresses import FAMILIES
+from pykubeproxy.netfilter import legacytable, native
+from pykubeproxy.rules.names import FIREWALL, TABLES
 from tests.support.node import cluster, endpoint_slice, eventually, inside, node, pod
 
 pytestmark = pytest.mark.netns
@@ -98,3 +100,18 @@ def test_a_chain_with_our_prefix_and_a_name_too_long_for_iptables_stands_in_no_w
         it.start()
         it.wait_ready()
         assert "accept" in it.run("nft", f"list chain ip nat {long}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_legacy_table_tells_what_iptables_tells(family):
+    with node("legacy") as it:
+        it.api.bulk_put(cluster(3))
+        it.start()
+        it.wait_ready()
+        it.stop()
+        for table in TABLES:
+            saved = it.table(family, table).chains
+            assert set(inside(it.name, lambda table=table: legacytable.chain_names(family, table))) == set(saved)
+            for chain in {"FORWARD", "INPUT", "PREROUTING", "POSTROUTING", FIREWALL} & saved.keys():
+                told = inside(it.name, lambda table=table, chain=chain: legacytable.jumps(family, table, chain))
+                assert told == saved[chain]
