@@ -60,6 +60,23 @@ def test_a_number_that_is_no_experiment_is_bad_usage():
     assert "there is no experiment 99" in done.stderr
 
 
+def interrupt_when_it_stands(process, number):
+    """Send the signal once the laboratory stands and has rules; return the laboratory's name."""
+    for line in process.stdout:
+        if line.strip().startswith("the node"):
+            node = line.split("node", 1)[1].split()
+        if "tail -f" in line:
+            break
+    listed = subprocess.run(
+        [*node[:-1], "iptables-nft", "-t", "nat", "-S", "KUBE-SERVICES"], capture_output=True, text=True, check=True
+    )
+    assert "10.101.245.66" in listed.stdout
+    name = line.split("/run/pkp-lab/")[1].split("/")[0]
+    assert ownership.namespaces_of(name)
+    process.send_signal(number)
+    return name
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_keep_stands_until_it_is_interrupted(number):
     process = subprocess.Popen(
@@ -67,19 +84,12 @@ def test_keep_stands_until_it_is_interrupted(number):
         stdout=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     with process:
-        for line in process.stdout:
-            if line.strip().startswith("the node"):
-                node = line.split("node", 1)[1].split()
-            if "tail -f" in line:
-                break
-        listed = subprocess.run(
-            [*node[:-1], "iptables-nft", "-t", "nat", "-S", "KUBE-SERVICES"], capture_output=True, text=True, check=True
-        )
-        assert "10.101.245.66" in listed.stdout
-        name = line.split("/run/pkp-lab/")[1].split("/")[0]
-        assert ownership.namespaces_of(name)
-        process.send_signal(number)
-        rest = process.stdout.read()
+        try:
+            name = interrupt_when_it_stands(process, number)
+            rest = process.stdout.read()
+        except BaseException:
+            process.terminate()  # it would stand for ever, and leaving the block waits for it
+            raise
     assert "removing the laboratory" in rest
     assert process.returncode == 0
     assert ownership.namespaces_of(name) == []
