@@ -80,6 +80,12 @@ class Lab:
         self._stack = ExitStack()
 
     def __enter__(self):
+        with self._stack:
+            self._build()
+            self._stack = self._stack.pop_all()
+        return self
+
+    def _build(self):
         self.node, self.pod, self.outside = (self._stack.enter_context(Namespace()) for _ in range(3))
         for namespace in (self.node, self.pod, self.outside):
             namespace.assert_isolated()
@@ -90,7 +96,7 @@ class Lab:
         self._ip(self.node, "route", "add", "default", "via", net.outside)
         self._ip(self.outside, "route", "add", net.pod, "via", net.node)
         for endpoint in (net.p1, net.p2):
-            self._ip(self.node, "address", "add", f"{endpoint}/{net.length}", "dev", "lo")
+            self._address(self.node, f"{endpoint}/{net.length}", "lo")
         self.node.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
         self.servers = {ip: self.socket(self.node, ip, 5353) for ip in (net.p1, net.p2)}
         # Tracking starts with the first rule that needs it.
@@ -98,7 +104,6 @@ class Lab:
         self.iptables("-t", "nat", "-N", "SERVICES")
         for chain in ("PREROUTING", "OUTPUT"):
             self.iptables("-t", "nat", "-A", chain, "-j", "SERVICES")
-        return self
 
     def __exit__(self, *exc):
         self._stack.close()
@@ -106,13 +111,17 @@ class Lab:
     def _ip(self, namespace, *argv):
         namespace.run("ip", *(["-6"] if self.net.family == "IPv6" else []), *argv)
 
+    def _address(self, namespace, address, device):
+        # Without nodad the kernel lets an IPv6 address be used a little later, on lo too.
+        nodad = [] if self.net.family == "IPv4" else ["nodad"]
+        self._ip(namespace, "address", "add", address, "dev", device, *nodad)
+
     def _link(self, name, other, near, far):
         peer = f"{name}-p"
         self.node.run("ip", "link", "add", name, "type", "veth", "peer", "name", peer, "netns", other.name)
         bits = 24 if self.net.family == "IPv4" else 64
-        nodad = [] if self.net.family == "IPv4" else ["nodad"]
         for namespace, device, address in ((self.node, name, near), (other, peer, far)):
-            self._ip(namespace, "address", "add", f"{address}/{bits}", "dev", device, *nodad)
+            self._address(namespace, f"{address}/{bits}", device)
             namespace.run("ip", "link", "set", device, "up")
 
     def iptables(self, *argv):
