@@ -101,6 +101,9 @@ class Daemon:
         self._source: Source | None = None
         self._manifests: ManifestSource | None = None
         """The source, where it is one of files."""
+        self._config: ConfigWatcher | None = None
+        self._config_fault = ""
+        """Why the configuration file, as it was read last, cannot be used."""
         self._gate = Gate()
         self._recorder: EventRecorder | None = None
         self._health: ProxierHealth | None = None
@@ -200,7 +203,7 @@ class Daemon:
             options.iptables.sync_period,
             watch_ages=self._watch_ages,
             unread=partial(self._manifest_faults, are_unread=True),
-            notes=partial(self._manifest_faults, are_unread=False),
+            notes=self._notes,
         )
         watch = make_watch(next(iter(backends.values())).kind, list(backends), self._on_foreign_write, self._ending.put)
         watch.start()
@@ -271,6 +274,12 @@ class Daemon:
             return [f"manifests: {fault}; what stands is left alone until it can be read" for fault in unread]
         stays = "its last good content is in force, and nothing is taken away"
         return [f"manifests: {fault}; {stays}" for fault in self._manifests.faults if fault not in unread]
+
+    def _notes(self) -> list[str]:
+        """Return what people should know although the rules follow: files whose last good content is in force."""
+        fault = (self._config.fault if self._config is not None else "") or self._config_fault
+        stays = "what was read before stays in force, but a restart would fail"
+        return [*self._manifest_faults(are_unread=False), *([f"configuration: {fault}; {stays}"] if fault else [])]
 
     def _stop_source(self) -> None:
         self._gate.close()
@@ -348,7 +357,7 @@ class Daemon:
             "node": self._node_name,
             "version": __version__,
             "notReady": self._health.why_not_ready() if self._health is not None else ["starting"],
-            "notes": self._manifest_faults(are_unread=False),
+            "notes": self._notes(),
             "leftOut": {
                 family: {str(key): why for key, why in sorted(proxy.engine.quarantined.items())}
                 for family, proxy in self._families.items()
@@ -435,21 +444,29 @@ class Daemon:
     def _watch_config(self, stack: contextlib.ExitStack) -> None:
         if not self._invocation.config:
             return
-        watcher = ConfigWatcher(self._invocation.config, self._reload, digest=self._invocation.config_digest or None)
-        watcher.start()
-        stack.callback(watcher.stop)
+        given = self._invocation
+        self._config = ConfigWatcher(given.config, self._reload, digest=given.config_digest or None)
+        self._config.start()
+        stack.callback(self._config.stop)
 
-    def _reload(self) -> None:
-        """Take over a changed configuration file: live, by an orderly exit, or not at all."""
+    def _reload(self, digest: str) -> None:
+        """Take over a changed configuration file: live, by an orderly exit, or not at all.
+
+        ``digest`` is that of the content which has settled. What has changed since is looked at again when it has.
+        """
         try:
             fresh, notes = resolve(self._given)
         except PykubeproxyError as exc:
+            self._config_fault = str(exc)
             self._metrics.config_reload_failures_total.inc()
             log.error(
                 "config invalid", path=self._invocation.config, error=str(exc), consequence="the old one stays in force"
             )
             self._warn_node("ConfigurationInvalid", str(exc))
             return
+        if fresh.config_digest != digest:
+            return
+        self._config_fault = ""
         log_notes(notes)
         decision = plan_reload(self._options, fresh.options)
         if decision.needs_restart:

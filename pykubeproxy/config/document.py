@@ -48,18 +48,19 @@ def read_document(path: str) -> Loaded:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from error
     except ConfigurationError as error:
         raise ConfigurationError([f"{path}: {problem}" for problem in error.problems]) from error
-    return replace(loaded, digest=_digest(content))
+    return replace(loaded, digest=digest_of_content(content))
 
 
 def digest_of(path: str) -> str | None:
     """Return the digest of a file's content now; None if it cannot be read."""
     try:
-        return _digest(Path(path).read_bytes())
+        return digest_of_content(Path(path).read_bytes())
     except OSError:
         return None
 
 
-def _digest(content: bytes) -> str:
+def digest_of_content(content: bytes) -> str:
+    """Return the digest of what a file holds."""
     return hashlib.sha256(content).hexdigest()
 
 

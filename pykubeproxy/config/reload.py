@@ -2,6 +2,8 @@
 
 Whether a changed file is valid, and what happens when it is not, is for the one who listens: a bad edit must not take a
 node down. Nothing here reads a document.
+
+Half a document is often a valid one, so a change is believed slowly, as one of a manifest is: see `ConfigWatcher`.
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import structlog
 
-from pykubeproxy.config.document import digest_of
+from pykubeproxy.config.document import digest_of, digest_of_content
 from pykubeproxy.config.filewatch import FileNotifier, InotifyNotifier, PollingNotifier
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.settings import SETTINGS, Reload, get
+from pykubeproxy.settling import OPEN_PATIENCE, SETTLE_INTERVAL, SETTLED, Stamp, is_being_written, stamp_of
 
 _log = structlog.get_logger()
 _SETTLE_ROUNDS = 10
@@ -49,11 +53,16 @@ def plan_reload(old: Options, new: Options) -> ReloadDecision:
 
 
 class ConfigWatcher:
-    """Calls ``on_change`` (in its own thread) after the content of the file at ``path`` has changed.
+    """Calls ``on_change`` (in its own thread) with the digest of the file at ``path`` after its content has changed.
 
     A write, a file renamed over it and the swap of a ConfigMap's ``..data`` link count alike; a touched file with the
-    same content does not count, nor does a missing one until it is back. Several changes within ``settle`` seconds are
-    one. Where inotify is refused the file is polled. A failing ``on_change`` is logged and the watch goes on.
+    same content does not count, nor does a missing one until it is back. Where inotify is refused the file is polled. A
+    failing ``on_change`` is logged and the watch goes on.
+
+    A file that is written in place is read once it has stayed the same for ``settled`` seconds, one that was renamed
+    over another (or a symlink swapped) at the second look, ``settle`` seconds after the first; neither while a program
+    has it open for writing, as far as the kernel tells, though for ``OPEN_PATIENCE`` seconds at most. An empty file is
+    one that is being written: `command > file` empties it first.
 
     ``digest`` is that of the content which the caller has already used (`flags.Invocation`), so that a change before
     the start is noticed; without it, the content at construction counts as used.
@@ -62,20 +71,33 @@ class ConfigWatcher:
     def __init__(
         self,
         path: str,
-        on_change: Callable[[], None],
+        on_change: Callable[[str], None],
         *,
         digest: str | None = None,
         open_notifier: Callable[[], FileNotifier] = InotifyNotifier,
         open_fallback: Callable[[], FileNotifier] = PollingNotifier,
-        settle: float = 0.2,
+        settle: float = SETTLE_INTERVAL,
+        settled: float = SETTLED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._on_change = on_change
-        self._used = digest if digest is not None else digest_of(path)
         self._open_fallback = open_fallback
         self._settle_seconds = settle
+        self._settled_seconds = settled
         self._clock = clock
+        self.fault = ""
+        """Why the file as it is now cannot be used, as far as that is seen here."""
+        self._stamp: Stamp | None = None
+        """Of the content that was read last."""
+        self._seen: Stamp | None = None
+        """At the last look, while it differs from that."""
+        self._due_at = self._late_at = 0.0
+        """When what was seen is believed if it is the same then, and when although a program has the file open."""
+        before, found = self._look(), digest_of(path)
+        self._used = digest if digest is not None else found
+        if found == self._used:
+            self._stamp = before
         self._stopping = threading.Event()
         try:
             self._notifier = open_notifier()
@@ -105,16 +127,59 @@ class ConfigWatcher:
         self.stop()
 
     def check(self) -> bool:
-        """Call ``on_change`` if the content differs from the last one; tell whether it did."""
-        digest = digest_of(self._path)
+        """Look at the file; call ``on_change`` if its content has changed and settled, and tell whether that was so."""
+        stamp = self._look()
+        if stamp is None or stamp == self._stamp:
+            self._seen = None
+            return False
+        if not self._is_settled(stamp):
+            return False
+        digest = self._read(stamp)
         if digest is None or digest == self._used:
             return False
         self._used = digest
         try:
-            self._on_change()
+            self._on_change(digest)
         except Exception:  # noqa: BLE001 - whatever the listener does wrong, the next edit must be noticed
             _log.exception("config change not handled", path=self._path)
+        if self._look() != stamp:
+            self._used = None  # what the listener has read may be another content
         return True
+
+    def _look(self) -> Stamp | None:
+        try:
+            return stamp_of(self._path)
+        except OSError as error:
+            self.fault = f"{self._path}: {error.strerror}"
+            return None
+
+    def _is_settled(self, stamp: Stamp) -> bool:
+        now = self._clock()
+        if stamp == self._seen:
+            return now >= self._due_at
+        is_replaced = self._seen is None and self._stamp is not None and stamp[:2] != self._stamp[:2]
+        self._seen = stamp
+        self._due_at = now + (0.0 if is_replaced else self._settled_seconds)
+        self._late_at = now + OPEN_PATIENCE
+        return False
+
+    def _read(self, stamp: Stamp) -> str | None:
+        """Return the digest of the file's content; None where it is none to be used, or not yet."""
+        try:
+            if self._clock() < self._late_at and is_being_written(self._path):
+                return None
+            content = Path(self._path).read_bytes()
+        except OSError as error:
+            self.fault = f"{self._path}: {error.strerror}"
+            return None
+        if self._look() != stamp:
+            return None
+        self._stamp, self._seen, self.fault = stamp, None, ""
+        if content.strip():
+            return digest_of_content(content)
+        self.fault = f"{self._path}: is empty, as a file that is being written"
+        _log.warning("config file empty", path=self._path, consequence="the old one stays in force")
+        return None
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -125,7 +190,9 @@ class ConfigWatcher:
                 refused, self._notifier = self._notifier, self._fall_back(error)
                 refused.close()
             self.check()
-            if not self._stopping.is_set() and self._notifier.wait(self._notifier.interval):
+            is_settling = self._seen is not None
+            timeout = min(self._settle_seconds, self._notifier.interval) if is_settling else self._notifier.interval
+            if not self._stopping.is_set() and self._notifier.wait(timeout):
                 self._settle()
 
     def _settle(self) -> None:

@@ -20,9 +20,6 @@ It must not know what is in a file.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +29,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from pykubeproxy.settling import OPEN_PATIENCE, SETTLE_INTERVAL, SETTLED, is_being_written, stamp_of
 from pykubeproxy.watch.decode import KINDS
 from pykubeproxy.watch.manifests import SUFFIXES, Key, Manifest, ManifestError, files_of, merge, parse
 from pykubeproxy.watch.objects import KubeObject
@@ -44,12 +42,6 @@ T = TypeVar("T", bound=KubeObject)
 
 POLL_INTERVAL = 0.5
 """Seconds between two looks at the files."""
-SETTLE_INTERVAL = 0.2
-"""The same while a change waits to be confirmed by a later look."""
-OPEN_PATIENCE = 30.0
-"""Seconds after which a file that stays the same is read although a program keeps it open for writing."""
-SETTLED = 1.0
-"""Seconds for which a file that is written in place must stay the same before it is read, or a file must be gone."""
 
 
 @dataclass(slots=True)
@@ -226,17 +218,17 @@ class ManifestSource:
     def _refresh(self, file: str, known: _File) -> bool:
         """Read a file if it has changed; tell whether there is new content."""
         try:
-            stamp = _stamp(file)
+            stamp = stamp_of(file)
             if stamp == known.stamp:
                 known.seen = None
                 return False
             if not self._is_settled(known, stamp):
                 return False
-            if (not self.has_synced or self._clock() < known.late_at) and _is_being_written(file):
+            if (not self.has_synced or self._clock() < known.late_at) and is_being_written(file):
                 return self._fault(file, known, f"{file}: is being written")
             data = Path(file).read_bytes()
             manifest = parse(data, file) if data.strip() else None
-            if _stamp(file) != stamp:
+            if stamp_of(file) != stamp:
                 return self._fault(file, known, f"{file}: changed while it was read")
         except OSError as error:
             known.stamp = known.seen = None
@@ -346,27 +338,3 @@ class _Delivery(Generic[T]):
             status.events += 1
             status.last_event_at = self._clock()
         return 0
-
-
-def _stamp(file: str) -> tuple[int, ...]:
-    found = os.stat(file)  # noqa: PTH116 - follows the symlinks of a ConfigMap volume
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-
-def _is_being_written(file: str) -> bool:
-    """Tell whether a program has a file open for writing; False where the kernel or the file system does not say.
-
-    It grants a read lease only on a file that nobody has open for writing (fcntl(2), "Leases").
-    """
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        # Who opens it in between must not have us ended: the signal would be SIGIO, and SIGURG is ignored.
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)  # and the lease ends
-    return False

@@ -21,7 +21,7 @@ class Calls:
         self.count = 0
         self._condition = threading.Condition()
 
-    def __call__(self) -> None:
+    def __call__(self, digest: str = "") -> None:
         with self._condition:
             self.count += 1
             self._condition.notify_all()
@@ -86,7 +86,7 @@ def swap(folder: Path, name: str, content: str) -> None:
 def test_a_write_is_noticed(tmp_path, opener):
     path, calls = tmp_path / "c", Calls()
     path.write_text("one")
-    with ConfigWatcher(str(path), calls, open_notifier=opener, settle=0.01):
+    with ConfigWatcher(str(path), calls, open_notifier=opener, settle=0.01, settled=0.05):
         path.write_text("two")
         assert calls.reached(1)
         path.write_text("three")
@@ -96,7 +96,7 @@ def test_a_write_is_noticed(tmp_path, opener):
 def test_a_file_renamed_over_it_is_noticed_and_the_next_write_too(tmp_path, opener):
     path, calls = tmp_path / "c", Calls()
     path.write_text("one")
-    with ConfigWatcher(str(path), calls, open_notifier=opener, settle=0.01):
+    with ConfigWatcher(str(path), calls, open_notifier=opener, settle=0.01, settled=0.05):
         (tmp_path / "new").write_text("two")
         (tmp_path / "new").rename(path)
         assert calls.reached(1)
@@ -106,7 +106,7 @@ def test_a_file_renamed_over_it_is_noticed_and_the_next_write_too(tmp_path, open
 
 def test_swaps_of_a_config_map_are_noticed(tmp_path, opener):
     path, calls = config_map(tmp_path, "one"), Calls()
-    with ConfigWatcher(str(path), calls, open_notifier=opener, settle=0.01):
+    with ConfigWatcher(str(path), calls, open_notifier=opener, settle=0.01, settled=0.05):
         swap(tmp_path, "..2026_02", "two")
         assert calls.reached(1)
         swap(tmp_path, "..2026_03", "three")
@@ -116,7 +116,7 @@ def test_swaps_of_a_config_map_are_noticed(tmp_path, opener):
 def test_a_file_that_goes_and_comes_back_is_noticed(tmp_path, opener):
     path, calls = tmp_path / "c", Calls()
     path.write_text("one")
-    with ConfigWatcher(str(path), calls, open_notifier=opener, settle=0.01):
+    with ConfigWatcher(str(path), calls, open_notifier=opener, settle=0.01, settled=0.05):
         path.unlink()
         path.write_text("two")
         assert calls.reached(1)
@@ -127,7 +127,7 @@ def test_a_write_behind_a_link_in_another_folder_is_noticed(tmp_path, opener):
     (tmp_path / "real" / "c").write_text("one")
     (tmp_path / "seen").symlink_to("real")
     calls = Calls()
-    with ConfigWatcher(str(tmp_path / "seen" / "c"), calls, open_notifier=opener, settle=0.01):
+    with ConfigWatcher(str(tmp_path / "seen" / "c"), calls, open_notifier=opener, settle=0.01, settled=0.05):
         (tmp_path / "real" / "c").write_text("two")
         assert calls.reached(1)
 
@@ -136,7 +136,7 @@ def test_a_relative_path_is_watched(tmp_path, opener, monkeypatch):
     monkeypatch.chdir(tmp_path)
     calls = Calls()
     Path("c").write_text("one")
-    with ConfigWatcher("c", calls, open_notifier=opener, settle=0.01):
+    with ConfigWatcher("c", calls, open_notifier=opener, settle=0.01, settled=0.05):
         Path("c").write_text("two")
         assert calls.reached(1)
 
@@ -144,7 +144,7 @@ def test_a_relative_path_is_watched(tmp_path, opener, monkeypatch):
 def test_a_change_between_reading_and_watching_is_noticed(tmp_path, opener):
     path, calls = tmp_path / "c", Calls()
     path.write_text("one")
-    with ConfigWatcher(str(path), calls, digest="of older content", open_notifier=opener, settle=0.01):
+    with ConfigWatcher(str(path), calls, digest="of older content", open_notifier=opener, settle=0.01, settled=0.05):
         assert calls.reached(1)
 
 
@@ -152,11 +152,11 @@ def test_a_failing_listener_is_logged_and_the_watch_goes_on(tmp_path, opener):
     path, calls = tmp_path / "c", Calls()
     path.write_text("one")
 
-    def fail() -> None:
+    def fail(digest: str) -> None:
         calls()
         raise ValueError("no good")
 
-    with capture_logs() as logs, ConfigWatcher(str(path), fail, open_notifier=opener, settle=0.01):
+    with capture_logs() as logs, ConfigWatcher(str(path), fail, open_notifier=opener, settle=0.01, settled=0.05):
         path.write_text("two")
         assert calls.reached(1)
         path.write_text("three")
@@ -176,35 +176,111 @@ def test_the_same_content_is_no_change(tmp_path):
     assert calls.count == 0
 
 
-def test_events_in_a_row_are_one_change(tmp_path):
-    path, calls = tmp_path / "c", Calls()
+class Followed:
+    """A file and its watcher, looked at by the test at times that it says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.now = 0.0
+        self.taken: list[str] = []
+        path.write_text("one")
+        self.watcher = ConfigWatcher(str(path), self._take, open_notifier=Script, clock=lambda: self.now)
+
+    def _take(self, digest: str) -> None:
+        self.taken.append(self.path.read_text())
+
+    def look(self, after: float) -> list[str]:
+        self.now += after
+        self.watcher.check()
+        return self.taken
+
+
+@pytest.fixture
+def followed(tmp_path):
+    it = Followed(tmp_path / "c")
+    yield it
+    it.watcher.stop()
+
+
+def test_what_is_written_in_place_is_taken_once_it_has_stayed_the_same_for_a_second(followed):
+    followed.path.write_text("half")
+    assert followed.look(0.2) == []
+    assert followed.look(0.9) == []
+    followed.path.write_text("the whole")
+    assert followed.look(0.2) == []
+    assert followed.look(0.9) == []
+    assert followed.look(0.2) == ["the whole"]
+
+
+def test_what_a_program_has_open_for_writing_is_not_taken_for_30_seconds(followed):
+    with followed.path.open("w") as file:
+        file.write("half")
+        file.flush()
+        assert [followed.look(after) for after in (0.2, 2.0, 20.0)] == [[]] * 3
+        assert followed.look(10.0) == ["half"]
+
+
+def test_a_file_renamed_over_it_is_taken_at_the_second_look(followed):
+    other = followed.path.with_name("new")
+    other.write_text("two")
+    other.rename(followed.path)
+    assert followed.look(0.2) == []
+    assert followed.look(0.2) == ["two"]
+
+
+def test_an_empty_file_is_never_taken_and_told_once(followed):
+    followed.path.write_text(" \n")
+    with capture_logs() as logs:
+        assert [followed.look(2.0) for _ in range(4)] == [[]] * 4
+    assert [line["event"] for line in logs] == ["config file empty"]
+    assert followed.watcher.fault == f"{followed.path}: is empty, as a file that is being written"
+    followed.path.write_text("one")
+    assert followed.look(2.0) == followed.look(2.0) == []
+    assert followed.watcher.fault == ""
+
+
+def test_a_missing_file_is_a_fault_until_it_is_back(followed):
+    followed.path.unlink()
+    followed.look(2.0)
+    assert followed.watcher.fault == f"{followed.path}: No such file or directory"
+    followed.path.write_text("one")
+    followed.look(2.0)
+    assert followed.look(2.0) == []
+    assert followed.watcher.fault == ""
+
+
+def test_what_changes_while_it_is_taken_is_looked_at_again_even_if_it_changes_back(tmp_path):
+    path, seen, now = tmp_path / "c", [], [0.0]
     path.write_text("one")
 
-    def write(content: str) -> bool:
-        path.write_text(content)
-        return True
+    def take(digest: str) -> None:
+        if not seen:
+            path.write_text("")
+        seen.append(digest)
 
-    script = Script(lambda: write("two"), lambda: write("three"), lambda: write("four"), False)
-    with ConfigWatcher(str(path), calls, open_notifier=lambda: script, clock=lambda: 0.0):
-        assert script.done.wait(LONG)
-        assert calls.count == 1
-    assert script.closed
+    watcher = ConfigWatcher(str(path), take, open_notifier=Script, clock=lambda: now[0])
+    for step in range(6):
+        if step in (0, 3):
+            path.write_text("two")
+        now[0] += 2.0
+        watcher.check()
+    watcher.stop()
+    assert len(seen) == 2
+    assert len(set(seen)) == 1
 
 
-def test_events_without_end_do_not_hide_a_change(tmp_path):
-    path, calls = tmp_path / "c", Calls()
+def test_events_without_end_are_looked_at_now_and_then(tmp_path):
+    path, now = tmp_path / "c", [0.0]
     path.write_text("one")
-    now = [0.0]
 
     def tick() -> bool:
         now[0] += 0.1
-        path.write_text(f"at {now[0]}")
         return True
 
     script = Script(*[tick] * 30)
-    with ConfigWatcher(str(path), calls, open_notifier=lambda: script, settle=0.1, clock=lambda: now[0]):
+    with ConfigWatcher(str(path), Calls(), open_notifier=lambda: script, settle=0.1, clock=lambda: now[0]):
         assert script.done.wait(LONG)
-        assert calls.count > 1
+    assert 1 < len(script.watched) < 10
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSYS])
@@ -217,7 +293,12 @@ def test_a_refused_inotify_falls_back_to_polling(tmp_path, number):
 
     with capture_logs() as logs:
         watcher = ConfigWatcher(
-            str(path), calls, open_notifier=refuse, open_fallback=lambda: PollingNotifier(0.02), settle=0.01
+            str(path),
+            calls,
+            open_notifier=refuse,
+            open_fallback=lambda: PollingNotifier(0.02),
+            settle=0.01,
+            settled=0.05,
         )
     assert [(line["event"], line["log_level"]) for line in logs] == [("config file polled, no inotify", "warning")]
     with watcher:
@@ -235,7 +316,12 @@ def test_a_refused_watch_falls_back_to_polling(tmp_path):
 
     refusing.watch = refuse
     with ConfigWatcher(
-        str(path), calls, open_notifier=lambda: refusing, open_fallback=lambda: PollingNotifier(0.02), settle=0.01
+        str(path),
+        calls,
+        open_notifier=lambda: refusing,
+        open_fallback=lambda: PollingNotifier(0.02),
+        settle=0.01,
+        settled=0.05,
     ):
         path.write_text("two")
         assert calls.reached(1)

@@ -1,5 +1,6 @@
 """A changed configuration: applied live, or by an orderly exit, or not at all; never with a gap (ConfigMap swap)."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -145,8 +146,15 @@ def test_an_invalid_one_changes_nothing_and_is_told(text, names):
             return [event for event in it.api.objects("Event") if event["reason"] == "ConfigurationInvalid"]
 
         assert eventually(events, "an Event")[0]["involvedObject"]["kind"] == "Node"
+        status, body = it.get(10256, "/readyz")
+        (note,) = json.loads(body)["notes"]
+        assert status == 200
+        assert names in note
+        assert note.endswith("what was read before stays in force, but a restart would fail")
+        assert json.loads(it.get(10249, "/debug/state")[1])["notes"] == [note]
         volume.put(document(it, clusterCIDR="10.246.0.0/16"))
         eventually(lambda: "10.246.0.0/16" in it.save(), "a valid one after it is taken")
+        assert "notes" not in json.loads(it.get(10256, "/readyz")[1])
 
 
 def test_the_same_content_again_is_no_change():
@@ -171,3 +179,19 @@ def test_a_plain_file_edited_in_place():
             file.flush()
             os.fsync(file.fileno())
         eventually(lambda: "10.248.0.0/16" in it.save(), "the new cluster CIDR in the rules")
+
+
+def test_a_file_that_is_emptied_on_the_way_is_taken_whole():
+    with node("nft") as it:
+        path = it.folder / "config.conf"
+        path.write_text(document(it))
+        it.api.bulk_put(cluster(3))
+        it.start("--config", str(path))
+        it.wait_ready()
+        path.write_text("")
+        eventually(lambda: "is empty, as a file that is being written" in it.get(10256, "/readyz")[1], "it is named")
+        assert it.get(10256, "/readyz")[0] == 200
+        path.write_text(document(it, clusterCIDR="10.249.0.0/16"))
+        eventually(lambda: "10.249.0.0/16" in it.save(), "the new cluster CIDR in the rules")
+        assert it.words().count("config reloaded") == 1
+        assert it.metric("pykubeproxy_config_reload_failures_total") == 0
