@@ -265,6 +265,11 @@ class Daemon:
             for proxy in self._families.values():
                 proxy.state.set_partial(is_partial=is_partial)
 
+    def _notes(self) -> list[str]:
+        """Return what an operator should know of a daemon that is ready."""
+        fights = [proxy.engine.fight for proxy in self._families.values()]
+        return [*self._manifest_faults(are_unread=False), *filter(None, fights)]
+
     def _manifest_faults(self, *, are_unread: bool) -> list[str]:
         """Return why manifests cannot be read: those that have never been, or the others."""
         if self._manifests is None:

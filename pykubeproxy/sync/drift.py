@@ -2,11 +2,13 @@
 
 A chain that another program changes again whenever we heal it must not become a war: after some heals in a row its next
 ones are spaced, each time twice as far, up to the sync period. It is told once. All other chains are healed as ever.
+What is lost altogether (a flushed chain, a missing jump) takes traffic with it, so it waits for a few seconds at most,
+longer only where putting it back takes long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +19,10 @@ from pykubeproxy.rules.ruleset import Ensured, Ruleset, same_chain
 
 HEALS_AT_ONCE = 5
 """Heals of the same place in a row that are not held back."""
+LOST_CEILING = 3.0
+"""Seconds that what is lost waits at most to be put back ..."""
+LOST_SHARE = 5.0
+"""... or this many times the time that putting it back took last, if that is longer."""
 CALM = 10.0
 """Seconds without a change after which a place starts anew (or twice its delay, if that is longer)."""
 
@@ -79,6 +85,12 @@ def missing(now: Ruleset, wanted: Ruleset, read: Suspects) -> list[Place]:
     ]
 
 
+def is_lost(place: Place, now: Ruleset, wanted: Ruleset) -> bool:
+    """Tell whether a place that should hold something holds nothing."""
+    table, chain, rule = place
+    return bool(rule) or bool(not now.chains[table].get(chain) and wanted.chains[table].get(chain))
+
+
 def is_as_wanted(place: Place, now: Ruleset, wanted: Ruleset) -> bool:
     """Tell whether a place stands as it should."""
     table, chain, rule = place
@@ -106,21 +118,31 @@ class Damper:
     """Decides what is healed now. Times are monotonic seconds; ``ceiling`` is the longest delay."""
 
     ceiling: float = 30.0
+    heal_seconds: float = 0.0
+    """What putting things back took last."""
     _records: dict[Place, _Record] = field(default_factory=dict)
     _held: dict[Place, float] = field(default_factory=dict)
     """Place -> when it may be healed."""
 
-    def judge(self, places: Iterable[Place], now: float) -> tuple[list[Place], list[Place]]:
-        """Sort drifted places into those to heal now and those of which it must be told that they are fought over."""
+    def judge(
+        self, places: Iterable[Place], now: float, *, lost: Callable[[Place], bool] = lambda _: False
+    ) -> tuple[list[Place], list[Place]]:
+        """Sort drifted places into those to heal now and those of which it must be told that they are fought over.
+
+        ``lost`` tells whether a place that should hold something holds nothing.
+        """
         heal, tell = [], []
         for place in places:
             if place in self._held:
                 continue
             record = self._records.setdefault(place, _Record())
-            if now - record.healed_at > max(CALM, 2 * record.delay):
+            if self._is_calm(record, now):
                 record.heals, record.delay, record.is_told = 0, 0.0, False
             if record.heals >= HEALS_AT_ONCE:
-                record.delay = min(self.ceiling, max(1.0, 2 * record.delay))
+                ceiling = self.ceiling
+                if lost(place):
+                    ceiling = min(ceiling, max(LOST_CEILING, LOST_SHARE * self.heal_seconds))
+                record.delay = min(ceiling, max(1.0, 2 * record.delay))
                 if not record.is_told:
                     record.is_told = True
                     tell.append(place)
@@ -153,6 +175,11 @@ class Damper:
         """What is held back now."""
         return frozenset(self._held)
 
+    def contested(self, now: float) -> list[Place]:
+        """Return what is fought over; may be asked from any thread."""
+        records = list(self._records.items())
+        return [place for place, record in records if record.is_told and not self._is_calm(record, now)]
+
     def due(self) -> float | None:
         """Return when the next delay is over."""
         return min(self._held.values(), default=None)
@@ -164,7 +191,9 @@ class Damper:
         self._held.pop(place, None)
 
     def _forget(self, now: float) -> None:
-        for place in [
-            p for p, r in self._records.items() if p not in self._held and now - r.healed_at > max(CALM, 2 * r.delay)
-        ]:
+        for place in [p for p, r in self._records.items() if p not in self._held and self._is_calm(r, now)]:
             del self._records[place]
+
+    @staticmethod
+    def _is_calm(record: _Record, now: float) -> bool:
+        return now - record.healed_at > max(CALM, 2 * record.delay)

@@ -167,6 +167,16 @@ class Engine:
         lacking = {} if wanted is None else dict(wanted.left_out)
         return {key: f"the kernel lacks the match {match}" for key, match in lacking.items()} | self._quarantine
 
+    @property
+    def fight(self) -> str:
+        """What another program changes again each time it is put back, in words; "" where there is no such program."""
+        places = self.damper.contested(self._clock())
+        if not places:
+            return ""
+        tables = " and ".join(sorted({place.table for place in places}))
+        several = "1 chain or jump" if len(places) == 1 else f"{len(places):,} chains and jumps"
+        return f"{self.family}: another program changes {several} in {tables} again each time they are put back"
+
     def sync(self, reason: str = "", *, verify: bool = False) -> Outcome | None:
         """Bring the kernel to what is wanted; return what was done, or None before both lists are in.
 
@@ -337,7 +347,9 @@ class Engine:
             self._standing = now = drift.merged(old, fresh, read, suspected)
             drifted = drift.moved(old, now, wanted.ruleset, read) + drift.missing(now, wanted.ruleset, read)
             self.damper.drop(p for p in self.damper.held if drift.is_as_wanted(p, now, wanted.ruleset))
-            heal, contested = self.damper.judge(drifted, started)
+            heal, contested = self.damper.judge(
+                drifted, started, lost=lambda place: drift.is_lost(place, now, wanted.ruleset)
+            )
             self._telling.drift(heal, contested)
             self._check_ensured |= len(fresh.ensured) != sum(read.covers(r.table, r.chain) for r in old.ensured)
         else:
@@ -518,6 +530,8 @@ class Engine:
         outcome.triggers, self._triggers = self._triggers, []
         outcome.rendered, self._rendered = list(self._rendered), {}
         outcome.drifted, self._drifted = self._drifted, {}
+        if outcome.drifted:
+            self.damper.heal_seconds = outcome.seconds
         due = self.damper.due()
         outcome.verify_in = 0.0 if self._suspected else None if due is None else max(0.0, due - self._clock())
         self._telling.problems(wanted)

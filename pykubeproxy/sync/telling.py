@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -117,31 +117,21 @@ class Telling:
         self._left_out = now
 
     def drift(self, heal: list[Place], contested: list[Place]) -> None:
-        """Log what has drifted: one line for each table; a place that is fought over once."""
+        """Log what has drifted, and what is fought over from now on: a line for each table."""
         for table in TABLES:
-            places = [place for place in heal if place.table == table]
-            if not places:
-                continue
-            chains = sorted(place.chain for place in places if not place.rule)
-            log.warning(
-                "drift",
-                family=self._family,
-                table=table,
-                chains=chains[:5],
-                chain_count=len(chains),
-                jumps_missing=[f"{place.chain} {place.rule}" for place in places if place.rule][:5],
-            )
-        for place in contested:
-            self._metrics.drift_fights_total.labels(table=place.table, ip_family=self._family).inc()
-            log.warning(
-                "drift fight",
-                family=self._family,
-                table=place.table,
-                chain=place.chain,
-                rule=place.rule,
-                why="another program changes it again each time it is put back",
-                consequence="put back ever more rarely, down to once in a sync period",
-            )
+            if places := [place for place in heal if place.table == table]:
+                log.warning("drift", family=self._family, table=table, **_named(places))
+            if places := [place for place in contested if place.table == table]:
+                self._metrics.drift_fights_total.labels(table=table, ip_family=self._family).inc(len(places))
+                log.warning(
+                    "drift fight",
+                    family=self._family,
+                    table=table,
+                    **_named(places),
+                    why="another program changes it again each time it is put back",
+                    consequence="put back ever more rarely: what is lost every few seconds, the rest down to once in "
+                    "a sync period",
+                )
 
     def synced(self, wanted: Desired, outcome: Outcome) -> None:
         """Tell of a sync that reached what is wanted."""
@@ -179,3 +169,10 @@ class Telling:
             bytes=outcome.bytes,
             seconds=round(outcome.seconds, 4),
         )
+
+
+def _named(places: list[Place]) -> dict[str, Any]:
+    """Name the first few of a table's places."""
+    chains = sorted(place.chain for place in places if not place.rule)
+    jumps = [f"{place.chain} {place.rule}" for place in places if place.rule]
+    return {"chains": chains[:5], "chain_count": len(chains), "jumps_missing": jumps[:5]}

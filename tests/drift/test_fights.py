@@ -1,11 +1,13 @@
 """A program that changes a chain again each time we put it back is told of once and fought ever more rarely."""
 
+import json
 import threading
 from itertools import pairwise
 
 import pytest
 
-from pykubeproxy.sync.drift import CALM, HEALS_AT_ONCE, Damper, Place
+from pykubeproxy.rules.ruleset import Ruleset
+from pykubeproxy.sync.drift import CALM, HEALS_AT_ONCE, LOST_CEILING, LOST_SHARE, Damper, Place, is_lost
 from tests.drift.drifting import (
     BACKENDS,
     WEB,
@@ -22,7 +24,7 @@ from tests.drift.drifting import (
 PLACE, OTHER = Place("nat", "KUBE-SVC-A"), Place("nat", "KUBE-SVC-B")
 
 
-def fight(damper, seconds, step=0.05, start=1000.0):
+def fight(damper, seconds, step=0.05, start=1000.0, *, is_lost=False):
     """Change the place again right after each heal; return when it was healed, and how often that was told."""
     heals, told, is_wrong, now = [], 0, True, start
     while now < start + seconds:
@@ -30,7 +32,7 @@ def fight(damper, seconds, step=0.05, start=1000.0):
             heals.append(now)
             is_wrong = True  # and at once it is changed again
         elif is_wrong:
-            heal, tell = damper.judge([PLACE], now)
+            heal, tell = damper.judge([PLACE], now, lost=lambda _: is_lost)
             told += len(tell)
             heals += [now] * len(heal)
             is_wrong = bool(heal)
@@ -47,11 +49,35 @@ def test_a_fight_is_slowed_down_to_the_sync_period_and_told_once():
     assert max(gaps) <= 31.0
 
 
+@pytest.mark.parametrize(("heal_seconds", "waits"), [(0.05, LOST_CEILING), (2.0, 2.0 * LOST_SHARE), (60.0, 30.0)])
+def test_what_is_lost_waits_for_seconds_only_unless_putting_it_back_takes_long(heal_seconds, waits):
+    heals, told = fight(Damper(ceiling=30.0, heal_seconds=heal_seconds), 3600.0, is_lost=True)
+    assert told == 1
+    gaps = [later - earlier for earlier, later in pairwise(heals)]
+    assert max(gaps) == pytest.approx(waits, abs=0.1)
+    assert gaps[-1] == pytest.approx(waits, abs=0.1)
+
+
+def test_lost_is_what_is_empty_or_gone():
+    wanted, now = Ruleset(), Ruleset()
+    wanted.chains["nat"] = {
+        "KUBE-SVC-A": "-A KUBE-SVC-A -j X\n",
+        "KUBE-SVC-B": "-A KUBE-SVC-B -j X\n",
+        "KUBE-SVC-C": "",
+    }
+    now.chains["nat"] = {"KUBE-SVC-A": "-A KUBE-SVC-A -j Y\n", "KUBE-SVC-B": "", "KUBE-SVC-C": ""}
+    lost = [chain for chain in wanted.chains["nat"] if is_lost(Place("nat", chain), now, wanted)]
+    assert lost == ["KUBE-SVC-B"]
+    del now.chains["nat"]["KUBE-SVC-A"]
+    assert is_lost(PLACE, now, wanted)
+    assert is_lost(Place("nat", "PREROUTING", "-j KUBE-SERVICES"), now, wanted)
+
+
 def test_without_the_damper_it_would_never_end():
     """The control: every change is healed at once."""
 
     class Undamped(Damper):
-        def judge(self, places, now):
+        def judge(self, places, now, *, lost):
             return list(places), []
 
     heals, _ = fight(Undamped(), 3600.0)
@@ -101,6 +127,8 @@ def test_two_writers_on_the_kernel(backend):
             fights = 'pykubeproxy_drift_fights_total{ip_family="IPv4",table="nat"}'
             eventually(lambda: it.metric(fights), f"the fight is told\n{it.words()}")
             eventually(lambda: healed(it, "nat") > HEALS_AT_ONCE + 1, "it goes on, slower")
+            (note,) = json.loads(it.get(10256, "/readyz")[1])["notes"]
+            assert note.startswith("IPv4: another program changes 1 chain or jump in nat again")
             # Meanwhile another fault in the same table is healed as ever.
             restore(it, "IPv4", "*nat\n:KUBE-POSTROUTING - [0:0]\nCOMMIT\n")
             eventually(lambda: "-A KUBE-POSTROUTING" in it.save(), "the other chain is put back")
@@ -109,7 +137,7 @@ def test_two_writers_on_the_kernel(backend):
             writer.join()
         eventually(lambda: everything(it, in_order=False) == right, f"everything as it was\n{it.words()}")
         assert it.metric(fights) == 1
-        assert len(words(it, "drift fight", chain=WEB.cluster)) == 1
+        assert len(words(it, "drift fight", chains=[WEB.cluster])) == 1
         assert words(it, "rule printed otherwise") == []
         eventually(lambda: detected(it, "nat") == healed(it, "nat"), "all that was found was healed")
 
