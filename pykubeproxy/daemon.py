@@ -53,7 +53,7 @@ from pykubeproxy.serving.message import Routes
 from pykubeproxy.serving.metrics import BuildInfo, Metrics
 from pykubeproxy.serving.pages import About, add_state, health_routes, metrics_routes
 from pykubeproxy.sync.abilities import Abilities
-from pykubeproxy.sync.derive import Facts, pod_cidrs, rule_settings
+from pykubeproxy.sync.derive import Facts, pod_cidrs, rule_settings, without_cluster_cidr
 from pykubeproxy.sync.engine import Engine
 from pykubeproxy.sync.runner import LOCK_RETRY
 from pykubeproxy.watch.apisource import ApiSource
@@ -129,6 +129,7 @@ class Daemon:
             client = listing.result()
             self._start_events(client, stack)
             self._start_families(backends, stack)
+            self._tell_of_cluster_cidr()
             self._serve()
             self._gate.open()
             self._warn_about_the_node(client)
@@ -406,6 +407,16 @@ class Daemon:
                 "IPVS leftovers", found=str(left), hint="stop this daemon and run --cleanup, or restart the node"
             )
 
+    def _tell_of_cluster_cidr(self) -> None:
+        """Say where it is missing, as kube-proxy does for the primary family; it may be meant."""
+        for family in without_cluster_cidr(self._options, self._families):
+            log.info(
+                "no cluster CIDR",
+                family=family,
+                consequence="pods' traffic cannot be told from other traffic, so neither is treated in its own way",
+                hint="clusterCIDR, or --cluster-cidr; or another detectLocalMode",
+            )
+
     # -- following
 
     def _settings(self, family: Family) -> Any:
@@ -482,6 +493,8 @@ class Daemon:
         logging_setup.set_up(style=fresh.options.logging.format, verbosity=fresh.options.logging.verbosity)
         init_sysctls(sysctl_plan(fresh.options))
         log.info("config reloaded", fields=decision.live)
+        if {"clusterCIDR", "detectLocalMode"} & {*decision.live}:
+            self._tell_of_cluster_cidr()
         for family, proxy in self._families.items():
             proxy.configure(self._settings(family), self._options, "configuration")
 
@@ -544,7 +557,9 @@ class Daemon:
                 os._exit(0)
             self._ending.put(0)
 
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue  # started by nohup
             old = signal.signal(number, end)
             stack.callback(signal.signal, number, old)
 

@@ -19,7 +19,7 @@ from pykubeproxy.netfilter.process import Runner, SubprocessRunner
 from pykubeproxy.node import conntrack
 from pykubeproxy.node.addresses import ipv6_supported
 from pykubeproxy.node.leftovers import find_ipvs, remove_ipvs, remove_nftables_mode
-from pykubeproxy.node.single import holder
+from pykubeproxy.node.single import described, holder
 from pykubeproxy.node.sysctl import SysctlPlan, init_sysctls, routes_localnet
 from pykubeproxy.sync.cleanup import clean_up, tables_in_use
 from pykubeproxy.sync.derive import answers_on_loopback
@@ -73,10 +73,16 @@ def require_root(what: str) -> None:
 
 
 def cleanup(options: Options, runner: Runner | None = None) -> None:
-    """Do ``--cleanup``: remove our rules from both families of both backends. No API server is asked."""
+    """Do ``--cleanup``: remove our rules from both families of both backends. No API server is asked.
+
+    Beside a daemon of ours it would cut all traffic for the moment that the daemon takes to put its rules back.
+    """
     require_root("remove rules")
     if (running := holder()) is not None and running[1] == 0:
-        log.warning("daemon runs", pid=running[0], consequence="it will write its rules again; stop it first")
+        raise EnvironmentProblem(
+            f"--cleanup: {described(running)} runs in this network namespace and would write its rules again; nothing "
+            "was removed: stop it first, or delete its DaemonSet"
+        )
     runner = runner or SubprocessRunner()
     there = [kind for kind in KINDS if shutil.which(f"iptables-{kind}-restore")]
     if not there:

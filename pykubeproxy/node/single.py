@@ -65,10 +65,14 @@ def refuse(found: tuple[int, int] | None) -> None:
     if found is None or found[1] != 0:
         log.warning("lock not had", holder=found, consequence="going on; a second daemon would not be noticed")
         return
-    who = f"process {found[0]}" if found[0] else "a process of another container"
     raise EnvironmentProblem(
-        f"another pykubeproxy ({who}) runs in this network namespace; stop it first, or remove the second DaemonSet"
+        f"another {described(found)} runs in this network namespace; stop it first, or remove the second DaemonSet"
     )
+
+
+def described(found: tuple[int, int]) -> str:
+    """Return the holder (pid, uid) in words."""
+    return f"pykubeproxy ({f'process {found[0]}' if found[0] else 'a process of another container'})"
 
 
 def holder() -> tuple[int, int] | None:

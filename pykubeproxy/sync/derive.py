@@ -60,6 +60,13 @@ def rule_settings(family: Family, options: Options, node_name: str, node: Node |
     )
 
 
+def without_cluster_cidr(options: Options, families: Iterable[Family]) -> list[Family]:
+    """Return the families in which local pods' traffic should be told by a cluster CIDR that is not given."""
+    if options.detect_local_mode != "ClusterCIDR":
+        return []
+    return [family for family in families if cluster_cidr(options, 4 if family == "IPv4" else 6) is None]
+
+
 def answers_on_loopback(options: Options, node_ip: str | None) -> bool:
     """Tell whether node ports answer on 127.0.0.1 as far as their addresses go."""
     v4 = node_ip if node_ip and family_of(node_ip) == "IPv4" else None

@@ -139,9 +139,9 @@ class ManifestSource:
     def _main(self) -> None:
         try:
             self.run()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed on, whatever it is
             self._on_crash(error)
-            log.exception("manifests crashed")
+            log.error("manifests crashed", error=repr(error))  # who is told shows the traceback
 
     def run(self) -> None:
         """Look at the files until told to stop."""

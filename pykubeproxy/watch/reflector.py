@@ -153,9 +153,9 @@ class Reflector(Generic[T]):
     def _main(self) -> None:
         try:
             self.run()
-        except BaseException as error:  # handed on, whatever it is
+        except BaseException as error:  # noqa: BLE001 - handed on, whatever it is
             self._on_crash(error)
-            log.exception("watch crashed", resource=self._resource)
+            log.error("watch crashed", resource=self._resource, error=repr(error))  # who is told shows the traceback
         finally:
             self._session.close()
 

@@ -157,6 +157,26 @@ def test_an_invalid_one_changes_nothing_and_is_told(text, names):
         assert "notes" not in json.loads(it.get(10256, "/readyz")[1])
 
 
+def test_a_cluster_cidr_that_goes_is_told_of_each_family_that_has_none_now():
+    with node("nft") as it:
+        volume = started(it)
+
+        def told():
+            lines = map(json.loads, filter(lambda line: '"no cluster CIDR"' in line, it.log.read_text().splitlines()))
+            return [line["family"] for line in lines]
+
+        assert told() == ["IPv6"]
+        volume.put(document(it, clusterCIDR=""))
+        eventually(lambda: told() == ["IPv6", "IPv4", "IPv6"], "both are named")
+        volume.put(
+            document(
+                it, clusterCIDR="", detectLocalMode="InterfaceNamePrefix", detectLocal={"interfaceNamePrefix": "veth"}
+            )
+        )
+        eventually(lambda: it.words().count("config reloaded") == 2, "the other mode")
+        assert len(told()) == 3
+
+
 def test_the_same_content_again_is_no_change():
     with node("nft") as it:
         volume = started(it)

@@ -1,5 +1,6 @@
 """A second daemon on the same node is refused with clear text (R098); one in another namespace is nobody's business."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -59,14 +60,30 @@ def test_other_namespaces_have_their_own():
             it.wait_ready()
 
 
-def test_cleanup_dry_run_and_init_only_work_beside_it():
+def test_init_only_and_version_work_beside_it():
     with node("nft") as it:
         it.api.bulk_put(cluster(1))
         it.start()
         it.wait_ready()
         program = ["-m", "pykubeproxy"]
-        for what in (["--init-only"], ["--cleanup"], ["--version"]):
+        for what in (["--init-only"], ["--version"]):
             it.run("env", f"PYTHONPATH={ROOT}", sys.executable, *program, *what)
+
+
+def test_cleanup_beside_it_is_refused_and_removes_nothing():
+    with node("nft") as it:
+        it.api.bulk_put(cluster(1))
+        running = it.start()
+        it.wait_ready()
+        before = it.table().chains
+        argv = ["ip", "netns", "exec", it.name, sys.executable, "-m", "pykubeproxy", "--cleanup"]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert f"pykubeproxy (process {running.pid}) runs in this network namespace" in done.stderr
+        assert "nothing was removed" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert it.table().chains == before
 
 
 def test_a_user_without_rights_cannot_keep_it_from_starting():

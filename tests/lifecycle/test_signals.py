@@ -19,7 +19,7 @@ def rules(it):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_the_rules_stay_and_the_next_start_writes_nothing(backend, number):
     with node(backend) as it:
         it.api.bulk_put(cluster(5))
@@ -28,6 +28,7 @@ def test_the_rules_stay_and_the_next_start_writes_nothing(backend, number):
         before = rules(it)
         status = it.stop(number)
         assert status == (-number if number == signal.SIGKILL else 0)
+        assert ('"event": "stopping"' in it.words()) is (status == 0)
         assert rules(it) == before
         it.start()
         it.wait_ready()

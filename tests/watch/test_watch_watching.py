@@ -1,6 +1,7 @@
 """How a watch begins, goes on, ends, and begins again."""
 
 import pytest
+from structlog.testing import capture_logs
 from watch_builders import After, Receiver, Script, bookmark, error_line, follow, line, listing, service
 
 from pykubeproxy.errors import ApiError, GoneError, SilentError, StreamError
@@ -272,9 +273,12 @@ class TestTheThread:
         script = Script(lists=[listing()], watches=[[line("ADDED", service(version="11"))]])
         crashed = []
         reflector = Reflector("services", script, Broken(), on_crash=crashed.append, clock=script.clock)
-        reflector.start()
-        reflector._thread.join(10)
+        with capture_logs() as logs:
+            reflector.start()
+            reflector._thread.join(10)
         assert [str(error) for error in crashed] == ["a bug"]
+        (told,) = [line for line in logs if line["event"] == "watch crashed"]
+        assert "exc_info" not in told, "who is told shows the traceback, and once is enough"
         assert script.is_closed
 
     def test_stops_when_told_to(self):
