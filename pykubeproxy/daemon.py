@@ -269,7 +269,7 @@ class Daemon:
     def _notes(self) -> list[str]:
         """Return what an operator should know of a daemon that is ready."""
         fights = [proxy.engine.fight for proxy in self._families.values()]
-        return [*self._manifest_faults(are_unread=False), *filter(None, fights)]
+        return [*self._manifest_faults(are_unread=False), *self._config_faults(), *filter(None, fights)]
 
     def _manifest_faults(self, *, are_unread: bool) -> list[str]:
         """Return why manifests cannot be read: those that have never been, or the others."""
@@ -281,11 +281,11 @@ class Daemon:
         stays = "its last good content is in force, and nothing is taken away"
         return [f"manifests: {fault}; {stays}" for fault in self._manifests.faults if fault not in unread]
 
-    def _notes(self) -> list[str]:
-        """Return what people should know although the rules follow: files whose last good content is in force."""
+    def _config_faults(self) -> list[str]:
+        """Return why the configuration file cannot be used as it is now."""
         fault = (self._config.fault if self._config is not None else "") or self._config_fault
         stays = "what was read before stays in force, but a restart would fail"
-        return [*self._manifest_faults(are_unread=False), *([f"configuration: {fault}; {stays}"] if fault else [])]
+        return [f"configuration: {fault}; {stays}"] if fault else []
 
     def _stop_source(self) -> None:
         self._gate.close()
