@@ -40,14 +40,16 @@ def set_up(*, style: str = "", verbosity: int = 0, quiet: bool = False, stream: 
 
     ``style`` is ``json``, ``text``, or "" (text on a terminal, JSON elsewhere). ``verbosity`` is kube-proxy's ``-v``:
     from 4 on, debug lines are shown. ``quiet`` leaves warnings and errors only, for commands whose output is their
-    answer.
+    answer: as plain sentences, if no style is asked for.
     """
     out = stream or cast("TextIO", _STDERR)
     as_text = style == "text" if style else out.isatty()
     level = logging.WARNING if quiet else logging.DEBUG if verbosity >= 4 else logging.INFO
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=out.isatty()) if as_text else structlog.processors.JSONRenderer()
-    )
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    if quiet and not style:
+        as_text, renderer = False, _sentence
+    elif as_text:
+        renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), sort_keys=False)
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -61,3 +63,16 @@ def set_up(*, style: str = "", verbosity: int = 0, quiet: bool = False, stream: 
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
+
+
+def _sentence(_logger: object, _method: str, line: structlog.typing.EventDict) -> str:
+    """Render a line as ``warning: event: name value, name value``; the name of a single value goes without saying."""
+    trace = line.pop("exception", "")
+    data = [(name, value) for name, value in line.items() if name not in ("event", "level", "timestamp")]
+    words = [f"{name.replace('_', ' ')} {_told(value)}" for name, value in data]
+    rest = ", ".join(words) if len(words) != 1 else _told(data[0][1])
+    return f"{line['level']}: {': '.join(filter(None, (str(line['event']), rest)))}" + (f"\n{trace}" if trace else "")
+
+
+def _told(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

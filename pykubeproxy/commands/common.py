@@ -21,7 +21,7 @@ from pykubeproxy.config.flags import FLAGS, Invocation, flag_options, resolve
 from pykubeproxy.config.hostname import hostname
 from pykubeproxy.config.notes import log_notes
 from pykubeproxy.config.options import Options
-from pykubeproxy.errors import EnvironmentProblem, NothingFound, PykubeproxyError, UsageError
+from pykubeproxy.errors import ConfigurationError, EnvironmentProblem, NothingFound, PykubeproxyError, UsageError
 from pykubeproxy.model.addresses import FAMILIES, Family, family_of
 from pykubeproxy.rules.ruleset import Ruleset
 
@@ -258,17 +258,32 @@ def family_for(asked: Asked, address: str, flag: str) -> Family:
     return family
 
 
-def nothing_about(asked: Asked, objects: ClusterObjects, key: ServiceKey) -> str:
-    """Say why there are no rules for a service that has no ports in the families that are asked for."""
+def nothing_about(asked: Asked, objects: ClusterObjects, key: ServiceKey, where: str = "") -> PykubeproxyError:
+    """Return what to raise for a service that has no ports in the families that are asked for: it says why."""
     from pykubeproxy import once  # noqa: PLC0415
     from pykubeproxy.insight.lookup import why_no_rules, why_no_service  # noqa: PLC0415
     from pykubeproxy.model.service import ServiceKey  # noqa: PLC0415
 
     service = once.find_service(asked.options, objects, key)
     if service is not None:
-        return why_no_rules(service, asked.families)
+        return NothingFound(f"{where}{why_no_rules(service, asked.families)}")
     faults = objects.faults_of(key)
     if faults:
-        return f"{key} cannot be used: {'; '.join(faults)}"
+        return NothingFound(f"{where}{key} cannot be used: {'; '.join(faults)}")
     known = (*objects.services, *objects.left_aside)
-    return why_no_service(key, (ServiceKey(one.metadata.namespace, one.metadata.name) for one in known))
+    names = (ServiceKey(one.metadata.namespace, one.metadata.name) for one in known)
+    return nothing_found(f"{where}{why_no_service(key, names)}", objects)
+
+
+def nothing_found(message: str, objects: ClusterObjects) -> PykubeproxyError:
+    """Return what to raise where nothing is found: no answer, where it may lie in a file that could not be read."""
+    if not objects.unread:
+        return NothingFound(message)
+    return ConfigurationError([message, *(f"it may be there all the same: {note}" for note in unread_notes(objects))])
+
+
+def unread_notes(objects: ClusterObjects) -> list[str]:
+    """Return what to say of files that could not be read."""
+    return [
+        f"{problem}; a running daemon keeps what it has read of it before, or what stands" for problem in objects.unread
+    ]

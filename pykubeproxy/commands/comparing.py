@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykubeproxy.commands.common import Asked, asked_for, command, objects_of, picture_of, print_parts
+from pykubeproxy.commands.common import Asked, asked_for, command, objects_of, picture_of, print_parts, unread_notes
 from pykubeproxy.errors import ConfigurationError, NetfilterError, UsageError
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.rules.ruleset import Ruleset
@@ -31,10 +31,14 @@ def diff(context: click.Context, /, *, sides: tuple[str, ...], **flags: Any) -> 
     OLD and NEW are manifests (files or folders), or outputs of --dry-run or iptables-save; - is standard input. Neither
     kernel nor cluster is looked at for them, and flags for these before the command's name count for nothing.
 
+    Prints nothing when they are equal, but for a word on a terminal.
+
     Exits 0 when they are equal, 1 when they differ, 2 when that could not be found out.
     """
     found = _differences(context, sides, flags)
     if not found:
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo("pykubeproxy: no differences", err=True)
         return
     services = sorted(frozenset().union(*(one.services for one in found)))
     print_parts(_coloured(line) for one in found for line in one.lines)
@@ -163,4 +167,6 @@ def _kernel_differences(asked: Asked) -> list[ChainDiff]:
             return str(owners[chain]) if table == "nat" and chain in owners else ""
 
         found += compare(standing, picture.wanted.ruleset, names=(f"kernel {family}", f"desired {family}"), owner=owner)
+    for note in unread_notes(objects) if found else ():
+        click.echo(f"pykubeproxy: {note}: chains may differ for that alone", err=True)
     return found

@@ -16,12 +16,14 @@ from pykubeproxy.commands.common import (
     family_for,
     note_lines,
     nothing_about,
+    nothing_found,
     objects_of,
     own_node_of,
     picture_of,
     print_data,
     print_parts,
     put,
+    unread_notes,
 )
 from pykubeproxy.commands.target import Target, target_of
 from pykubeproxy.errors import NothingFound, PykubeproxyError, UsageError
@@ -76,6 +78,7 @@ def explain(
     families = (family_for(asked, target.address, "explain"),) if target.address else asked.families
     objects = objects_of(asked)
     _, notes = own_node_of(asked, objects)
+    notes += unread_notes(objects)
     running = None if live is False else ask(asked.options.metrics_bind_address)
     pictures = []
     found = []
@@ -154,15 +157,16 @@ def _nothing(asked: Asked, objects: ClusterObjects, pictures: Sequence[Picture],
         ports = next(filter(None, (picture.state.ports(target.key) for picture in pictures)), ())
         if ports:
             return NothingFound(f"{target.key} has no port {target.wanted}; it has {ports_told(ports)}")
-        return NothingFound(nothing_about(asked, objects, target.key))
+        return nothing_about(asked, objects, target.key)
     (picture,) = pictures
     there = answering(picture, target.address)
     if not there:
-        return NothingFound(why_nobody(picture, objects.services, target.address))
+        return nothing_found(why_nobody(picture, objects.services, target.address), objects)
     names = list(dict.fromkeys(f"{port.id.key} {place.number}/{port.id.protocol}" for port, place in there))
     if not target.port and not any(place.address for _, place in there):
         example = f"explain {with_port(target.address, there[0].place.number)}"
         return UsageError(
             f"explain: {target.address} is an address of this node; say which node port, such as {example}"
         )
-    return NothingFound(f"no Service has port {target.wanted} of {target.address}; there is {shortened(names)}")
+    told = f"no Service has port {target.wanted} of {target.address}; there is {shortened(names)}"
+    return nothing_found(told, objects)

@@ -61,7 +61,9 @@ def target_of(text: str, flag: str, *, needs_port: bool) -> Target:
         rest, protocol = text, ""
     host, port = _apart(rest, flag, refused, needs_port=needs_port)
     is_number = _NUMBER.fullmatch(port) is not None
-    if (is_number and not (len(port) <= 5 and 0 < int(port) <= 65535)) or (port and not _NAME.fullmatch(port)):
+    if is_number and not (len(port) <= 5 and 0 < int(port) <= 65535):
+        raise UsageError(f"{flag}: {shown!r}: a port is a number from 1 to 65535")
+    if port and not _NAME.fullmatch(port):
         raise refused
     if is_ip(host):
         if needs_port and not is_number:

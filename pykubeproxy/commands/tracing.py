@@ -196,7 +196,7 @@ def _meant(asked: Asked, objects: ClusterObjects, target: Target, sender: str) -
         ports = picture.state.ports(target.key)
         if ports:
             return _port_meant(picture, ports, target)
-    raise NothingFound(f"--to: {nothing_about(asked, objects, target.key)}")
+    raise nothing_about(asked, objects, target.key, "--to: ")
 
 
 def _port_meant(picture: Picture, ports: Sequence[ServicePort], target: Target) -> _Meant:

@@ -98,8 +98,10 @@ def choose(wanted: str, runner: Runner) -> Choice:
         return Choice("legacy", "kubelet's hint chain is in the legacy tables")
     legacy_rules, nft_rules = len(_RULES.findall(legacy)), len(_RULES.findall(_saved("nft", runner)))
     if legacy_rules > nft_rules:
-        return Choice("legacy", f"no hint of kubelet, and legacy holds more rules ({legacy_rules} to {nft_rules})")
-    return Choice("nft", f"no hint of kubelet, and legacy does not hold more rules ({legacy_rules} to {nft_rules})")
+        why = f"more rules stand in the legacy tables ({legacy_rules:,}) than in those of nft ({nft_rules:,})"
+        return Choice("legacy", f"kubelet has left no hint, and {why}")
+    why = f"no more rules stand in the legacy tables ({legacy_rules:,}) than in those of nft ({nft_rules:,})"
+    return Choice("nft", f"kubelet has left no hint, and {why}")
 
 
 def version(kind: Kind, runner: Runner) -> tuple[int, int, int]:

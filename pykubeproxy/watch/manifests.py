@@ -98,6 +98,8 @@ class ClusterObjects:
     left_aside: list[Service] = field(default_factory=list)
     """Services that are not selected: headless ones, and those of another proxy. Empty where a server selects."""
     faults: list[Fault] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """Those of the problems that kept a whole file or folder from being read."""
 
     def faults_of(self, key: Key) -> list[str]:
         """Return what did not decode in a Service and its EndpointSlices, or would have been allocated: a line each."""
@@ -135,7 +137,7 @@ def load(paths: Sequence[str]) -> ClusterObjects:
             except ManifestError as error:
                 problems.append(str(error))
     merged = merge(manifests)
-    return replace(merged, problems=problems + merged.problems)
+    return replace(merged, problems=problems + merged.problems, unread=problems)
 
 
 def files_of(path: str) -> Iterator[str]:
@@ -226,15 +228,19 @@ def _documents(data: bytes, file: str) -> Iterator[_Document]:
         while loader.check_node():
             node = loader.get_node()
             yield _Document(loader.construct_document(node), node.start_mark.line + 1, node)
-    except yaml.MarkedYAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _no_yaml(file, error) from error
+    finally:
+        loader.dispose()
+
+
+def _no_yaml(file: str, error: Exception) -> ManifestError:
+    where, said = file, str(error)
+    if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         where = f"{file}:{mark.line + 1}" if mark else file
         said = " ".join(part for part in (error.context, error.problem) if part)
-        raise ManifestError(f"{where}: no YAML: {' '.join(said.split())}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ManifestError(f"{file}: no YAML: {' '.join(str(error).split())}") from error
-    finally:
-        loader.dispose()
+    return ManifestError(f"{where}: no YAML: {' '.join(said.split())}")
 
 
 def _more_json(data: bytes, file: str) -> Iterator[_Document]:
@@ -259,8 +265,8 @@ def _more_json(data: bytes, file: str) -> Iterator[_Document]:
             raise refusal from error
         try:
             found = [_Document(tree, 1) for tree in yaml.load_all(data, _Loader)]
-        except (yaml.YAMLError, ValueError, RecursionError):
-            raise refusal from error
+        except (yaml.YAMLError, ValueError, RecursionError) as fault:
+            raise (_no_yaml(file, fault) if file.endswith((".yaml", ".yml")) else refusal) from error
     yield from found
 
 

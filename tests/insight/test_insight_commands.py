@@ -26,7 +26,7 @@ def demo(tmp_path):
             ("trace", "--to", "10.0.0.1"),
             "--to: '10.0.0.1' is neither IP:PORT (IPv6: [IP]:PORT) nor [NAMESPACE/]SERVICE",
         ),
-        (("trace", "--to", "10.0.0.1:99999"), "is neither IP:PORT"),
+        (("trace", "--to", "10.0.0.1:99999"), "--to: '10.0.0.1:99999': a port is a number from 1 to 65535"),
         (("trace", "--to", "10.0.0.1:80/icmp"), "is neither IP:PORT"),
         (("trace", "--to", "a/b/c:80"), "--to: 'a/b/c:80' is neither IP:PORT (IPv6: [IP]:PORT) nor [NAMES"),
         (("trace", "--to", "10.0.0.1:http"), "is neither IP:PORT"),
@@ -39,7 +39,7 @@ def demo(tmp_path):
         (("trace", "--to", "::ffff:10.0.0.1"), "--to: '::ffff:10.0.0.1' is an IPv4-mapped IPv6 address"),
         (("trace", "--to", "fd00::1:http"), "stands in brackets before its port: [fd00::1]:80"),
         (("trace", "--to", "10.96.0.0/12:80"), "--to: '10.96.0.0/12:80' is neither IP:PORT"),
-        (("trace", "--to", f"shop:{'1' * 5000}"), "…' is neither IP:PORT"),
+        (("trace", "--to", f"shop:{'1' * 5000}"), "…': a port is a number from 1 to 65535"),
         (("trace", "--to", "shop:"), "--to: 'shop:' is neither IP:PORT"),
         (("trace", "--to", "Käse\n:80"), "--to: 'Käse\\n:80' is neither IP:PORT"),
         (
@@ -68,7 +68,7 @@ def demo(tmp_path):
         (("explain", "10.96.1.300"), "explain: '10.96.1.300' is not an IP address"),
         (("explain", "10.96.0.0/12"), "explain: '10.96.0.0/12' is neither IP[:PORT]"),
         (("explain", "::ffff:10.0.0.1"), "explain: '::ffff:10.0.0.1' is an IPv4-mapped IPv6 address"),
-        (("explain", "shop:99999"), "explain: 'shop:99999' is neither IP[:PORT]"),
+        (("explain", "shop:99999"), "explain: 'shop:99999': a port is a number from 1 to 65535"),
         (("explain", "fd00::1", "--ip-family", "ipv4"), "explain: fd00::1 is no IPv4 address, which --ip-family asks"),
         (
             ("explain", "192.168.77.1"),
@@ -367,3 +367,38 @@ def test_explain_lists_what_could_not_be_read(tmp_path):
     assert refused.stderr.splitlines()[-1] == (
         "pykubeproxy: default/worse cannot be used: Service default/worse: spec.clusterIP: expected str | null, got int"
     )
+
+
+def test_what_may_be_in_a_file_that_cannot_be_read_is_no_answer(demo):
+    (demo / "broken.yaml").write_text("{ kind: Service,\n  metadata: {name: lost\n")
+    fault = f"{demo}/broken.yaml:3: no YAML: while parsing a flow mapping did not find expected ',' or '}}'"
+    kept = "a running daemon keeps what it has read of it before, or what stands"
+    lost = ("explain", "lost", "--no-live")
+    for command in (lost, ("explain", "10.96.99.99", "--no-live"), ("trace", "--to", "lost")):
+        done = run(*command, manifests=demo)
+        assert done.returncode == 2
+        warned, nothing, told = done.stderr.splitlines()
+        assert warned == f"warning: manifest problem: {fault}"
+        assert "no Service" in nothing
+        assert told == f"pykubeproxy: it may be there all the same: {fault}; {kept}"
+    there = run("explain", "shop", "--no-live", manifests=demo)
+    assert there.returncode == 0
+    assert "a running daemon keeps" in " ".join(there.stdout.split())
+
+
+def test_warnings_are_sentences_unless_a_format_is_asked_for(demo):
+    (demo / "broken.json").write_text("{")
+    said = run("--logging-format", "json", "explain", "shop", "--no-live", manifests=demo).stderr
+    assert json.loads(said)["event"] == "manifest problem"
+    assert run("explain", "shop", "--no-live", manifests=demo).stderr.startswith("warning: manifest problem: ")
+    said = run(
+        "--bind-address", "10.0.0.11", "--healthz-port", "0", "explain", "shop", "--no-live", manifests=demo
+    ).stderr
+    assert said.splitlines()[0] == "warning: deprecated flag: flag healthz-port, instead healthz-bind-address"
+
+
+def test_no_differences_are_a_word_on_a_terminal_and_nothing_elsewhere(demo, monkeypatch):
+    sides = (str(demo), str(demo))
+    assert (run_as_given("diff", *sides).stderr, run_as_given("diff", *sides).stdout) == ("", "")
+    monkeypatch.setattr(io, "StringIO", type("Terminal", (io.StringIO,), {"isatty": lambda _: True}))
+    assert run_as_given("diff", *sides).stderr == "pykubeproxy: no differences\n"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from insight_demo import ALL, ask, check, gather, load_rules
@@ -123,6 +124,17 @@ def test_an_edited_chain_is_found_and_named(node):
         load_rules(lab, manifests)
         lab.iptables("-t", "nat", "-D", "OUTPUT", "1")
         lab.iptables("-t", "nat", "-D", "POSTROUTING", "1")
+
+
+def test_a_difference_that_may_come_of_a_file_that_cannot_be_read_is_noted(node, tmp_path):
+    lab, manifests = node
+    copy = shutil.copytree(manifests, tmp_path / "manifests")
+    broken = min(path for path in copy.iterdir() if "kind: EndpointSlice" in path.read_text())
+    broken.write_text("{")
+    done = ask(lab, "diff", manifests=copy, check=False)
+    assert done.status == 1
+    assert f"pykubeproxy: {broken}:" in done.stderr
+    assert "a running daemon keeps what it has read of it before, or what stands: chains may differ" in done.stderr
 
 
 def test_rules_in_the_other_backend_are_walked_too(node):
