@@ -279,7 +279,8 @@ class Daemon:
         if are_unread:
             return [f"manifests: {fault}; what stands is left alone until it can be read" for fault in unread]
         stays = "its last good content is in force, and nothing is taken away"
-        return [f"manifests: {fault}; {stays}" for fault in self._manifests.faults if fault not in unread]
+        found = [f"manifests: {fault}; {stays}" for fault in self._manifests.faults if fault not in unread]
+        return found + [f"manifests: {note}" for note in self._manifests.notes]
 
     def _config_faults(self) -> list[str]:
         """Return why the configuration file cannot be used as it is now."""

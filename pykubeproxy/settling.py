@@ -18,13 +18,13 @@ OPEN_PATIENCE = 30.0
 """Seconds after which a file that stays the same is read although a program keeps it open for writing."""
 
 Stamp = tuple[int, ...]
-"""Tells one state of a file from another: device and inode first."""
+"""Tells one state of a file from another: device and inode first, mode last."""
 
 
 def stamp_of(file: str) -> Stamp:
     """Return the stamp of the file that a path leads to; raises OSError."""
     found = os.stat(file)  # noqa: PTH116 - follows the symlinks of a ConfigMap volume
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_mode
 
 
 def is_being_written(file: str) -> bool:
@@ -32,7 +32,7 @@ def is_being_written(file: str) -> bool:
 
     The kernel grants a read lease only on a file that nobody has open for writing (fcntl(2), "Leases").
     """
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         # Who opens it in between must not have us ended: the signal would be SIGIO, and SIGURG is ignored.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)

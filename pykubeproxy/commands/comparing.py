@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pykubeproxy import files
 from pykubeproxy.commands.common import Asked, asked_for, command, objects_of, picture_of, print_parts, unread_notes
 from pykubeproxy.errors import ConfigurationError, NetfilterError, UsageError
 from pykubeproxy.model.addresses import Family
@@ -103,8 +104,7 @@ def _read(side: str) -> bytes | None:
         elif path.is_dir():
             return None
         else:
-            with path.open("rb") as file:
-                data = file.read(_LONGEST + 1)
+            return files.read(path, longest=_LONGEST)
     except OSError as refused:
         raise UsageError(f"{side}: {refused.strerror}") from refused
     if len(data) > _LONGEST:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from pykubeproxy import files
 from pykubeproxy.config import addresses, kinds
 from pykubeproxy.config.notes import Note
 from pykubeproxy.config.options import Options
@@ -40,7 +40,7 @@ class Loaded:
 def read_document(path: str) -> Loaded:
     """Load the file at ``path``. Raises ConfigurationError, each problem headed by the path."""
     try:
-        content = Path(path).read_bytes()
+        content = files.read(path)
         loaded = load_document(content.decode())
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -52,9 +52,9 @@ def read_document(path: str) -> Loaded:
 
 
 def digest_of(path: str) -> str | None:
-    """Return the digest of a file's content now; None if it cannot be read."""
+    """Return the digest of a file's content now; None if it cannot be read, or only once as a pipe."""
     try:
-        return digest_of_content(Path(path).read_bytes())
+        return digest_of_content(files.read(path, regular_only=True))
     except OSError:
         return None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from pykubeproxy.config.addresses import url_fault
 from pykubeproxy.config.durations import format_duration
-from pykubeproxy.config.kinds import Kind
+from pykubeproxy.config.kinds import PATHS, Kind
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.settings import BY_OPTION, SETTINGS, Setting, get
 
@@ -60,6 +60,8 @@ def is_node_name(name: str) -> bool:
 def _own_fault(setting: Setting, value: object) -> str:
     if setting.choices and value not in setting.choices:
         return f"must be one of {', '.join(choice for choice in setting.choices if choice)}"
+    if setting.kind is PATHS and isinstance(value, tuple) and "" in value:
+        return "must not hold an empty path"
     if not isinstance(value, int | float):
         return ""
     if setting.above is not None and value <= setting.above:

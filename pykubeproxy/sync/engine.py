@@ -303,7 +303,7 @@ class Engine:
         if names:
             log.warning(
                 "services kept", family=self.family, services=len(names), some=names[:5],
-                why="not all objects could be read, so what stands of these is left alone",
+                why="not all objects have been read yet, so what stands of these is left alone",
             )  # fmt: skip
 
     def _read(self, wanted: Desired) -> Ruleset:

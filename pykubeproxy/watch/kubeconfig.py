@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from pykubeproxy import files
 from pykubeproxy.config.addresses import url_fault
 from pykubeproxy.errors import ConfigurationError
 
@@ -44,7 +45,7 @@ def read(path: Path, *, needs_server: bool) -> Active:
 
 def _document(path: Path) -> Entry:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read(path).decode("utf-8")
     except OSError as error:
         raise ConfigurationError(f"{_plain(error)}; name a file that can be read with --kubeconfig") from error
     except UnicodeDecodeError as error:
@@ -144,7 +145,7 @@ def _file_faults(entry: Entry, about: str, keys: tuple[str, ...], folder: Path) 
                 problems.append(f"{about}: {key}-data is not base64")
         elif file:
             try:
-                (folder / file).read_bytes()
+                files.read(folder / file)
             except (OSError, TypeError) as error:
                 fault = _plain(error) if isinstance(error, OSError) else "must be a path"
                 problems.append(f"{about}: {key} {folder / str(file)}: {fault}")

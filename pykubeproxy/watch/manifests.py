@@ -8,6 +8,7 @@ It must not decide what an invalid address or port means: that is the model's bu
 
 from __future__ import annotations
 
+import difflib
 import errno
 import json
 import os
@@ -21,6 +22,7 @@ import msgspec
 import structlog
 import yaml
 
+from pykubeproxy.files import read
 from pykubeproxy.watch.decode import FAULTS, BadObject, describe, mended, trim
 from pykubeproxy.watch.objects import SERVICE_NAME_LABEL, EndpointSlice, KubeObject, Node, Service, place
 from pykubeproxy.watch.selectors import is_selected
@@ -37,6 +39,13 @@ _GROUPS: dict[str, tuple[type[KubeObject], str]] = {
     "EndpointSlice": (EndpointSlice, "discovery.k8s.io/v1"),
     "Node": (Node, "v1"),
 }
+
+
+NO_SPEC = "spec: is missing"
+NO_ADDRESS = "spec.clusterIP: is missing, and there is no API server to allocate one"
+
+_CLOSE = 0.85
+"""How like a word must be to one of ours to be taken for it: Servce and service are, ServiceAccount is not."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -69,7 +78,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Manifest:
-    """What one file holds. ``unreadable`` names the objects in it that do not decode."""
+    """What one file holds, and what in it cannot be used."""
 
     services: dict[Key, Service] = field(default_factory=dict)
     slices: dict[Key, EndpointSlice] = field(default_factory=dict)
@@ -77,14 +86,32 @@ class Manifest:
     problems: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     """Those of the problems that are about objects with a name."""
-    unreadable: list[tuple[str, Key]] = field(default_factory=list)
+    unreadable: dict[tuple[str, Key], str] = field(default_factory=dict)
+    """Why objects with a name do not decode."""
+    unserved: dict[tuple[str, Key], str] = field(default_factory=dict)
+    """Why Services that do decode cannot be served: the address is missing."""
+    incomplete: str = ""
+    """The first thing in it of which nobody can tell what object it is, if any."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Kinds that are not ours, and how often they came."""
 
     def table(self, kind: str) -> dict[Key, Any]:
-        """Return the objects of a kind."""
+        """Return the objects of a kind; a Service that is not served is among them."""
         tables: dict[str, dict[Key, Any]] = {"Service": self.services, "EndpointSlice": self.slices, "Node": self.nodes}
         return tables[kind]
+
+    @property
+    def unusable(self) -> dict[tuple[str, Key], str]:
+        """Why objects with a name cannot be used; each reason is one of the problems."""
+        return {**self.unreadable, **self.unserved}
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """An object that comes in two files."""
+
+    problem: str
+    files: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +127,8 @@ class ClusterObjects:
     faults: list[Fault] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     """Those of the problems that kept a whole file or folder from being read."""
+    repeats: list[Repeat] = field(default_factory=list)
+    """Those of the problems that are about two files."""
 
     def faults_of(self, key: Key) -> list[str]:
         """Return what did not decode in a Service and its EndpointSlices, or would have been allocated: a line each."""
@@ -131,7 +160,8 @@ def load(paths: Sequence[str]) -> ClusterObjects:
             problems.append(f"{path}: no manifests in this folder ({', '.join('*' + suffix for suffix in SUFFIXES)})")
         for file in files:
             try:
-                manifests[file] = parse(Path(file).read_bytes(), file)
+                # What lies in a folder is meant to lie there: a pipe in it is none that the shell made for us.
+                manifests[file] = parse(read(file, regular_only=file != path), file)
             except OSError as error:
                 problems.append(f"{file}: {error.strerror}")
             except ManifestError as error:
@@ -155,7 +185,7 @@ def files_of(path: str) -> Iterator[str]:
 
 def merge(manifests: Mapping[str, Manifest]) -> ClusterObjects:
     """Put files together in their order; of an object that comes twice the later one counts, and a problem says so."""
-    problems: list[str] = []
+    repeats: list[Repeat] = []
     found: dict[str, dict[Key, KubeObject]] = {}
     for kind in _GROUPS:
         origin: dict[Key, str] = {}
@@ -163,18 +193,19 @@ def merge(manifests: Mapping[str, Manifest]) -> ClusterObjects:
         for file, manifest in manifests.items():
             for key, obj in manifest.table(kind).items():
                 if key in origin:
-                    problems.append(
-                        f"{file}: {describe(kind, *key)} is also in {origin[key]}; the one in {file} counts"
-                    )
+                    problem = f"{file}: {describe(kind, *key)} is also in {origin[key]}; the one in {file} counts"
+                    repeats.append(Repeat(problem, (file, origin[key])))
                 origin[key] = file
                 objects[key] = obj
     return ClusterObjects(
         services=_selected(found["Service"]),
         slices=_selected(found["EndpointSlice"]),
         nodes=_selected(found["Node"]),
-        problems=[problem for manifest in manifests.values() for problem in manifest.problems] + problems,
+        problems=[problem for manifest in manifests.values() for problem in manifest.problems]
+        + [repeat.problem for repeat in repeats],
         left_aside=[obj for obj in found["Service"].values() if isinstance(obj, Service) and not is_selected(obj, "")],
         faults=[fault for manifest in manifests.values() for fault in manifest.faults],
+        repeats=repeats,
     )
 
 
@@ -282,23 +313,27 @@ def _collect(manifest: Manifest, file: str, document: _Document) -> None:
     if tree is None:
         return
     if not isinstance(tree, dict):
-        manifest.problems.append(f"{where}: a document is no object but {_type_name(tree)}")
+        _incomplete(manifest, f"{where}: a document is no object but {_type_name(tree)}")
         return
     kind = tree.get("kind") or document.list_kind
     version = tree.get("apiVersion") or document.list_version
     if not isinstance(kind, str) or not kind or not isinstance(version, str):
-        manifest.problems.append(f"{where}: an object has no kind and apiVersion")
+        _incomplete(manifest, f"{where}: an object has no kind and apiVersion")
     elif kind == "List" or (kind.endswith("List") and isinstance(tree.get("items"), list)):
         items = tree.get("items") or []
         if not isinstance(items, list):
-            manifest.problems.append(f"{where}: {kind}: items: expected array, got {_type_name(items)}")
+            _incomplete(manifest, f"{where}: {kind}: items: expected array, got {_type_name(items)}")
             return
         item_kind, item_version = ("", "") if kind == "List" else (kind.removesuffix("List"), version)
         for item in document.items(items, item_kind, item_version):
             _collect(manifest, file, item)
     elif kind not in _GROUPS or (version and version != _GROUPS[kind][1]):
-        name = f"{version} {kind}".strip()
-        manifest.skipped[name] = manifest.skipped.get(name, 0) + 1
+        meant, problem = _misspelt(kind, version)
+        if meant:
+            _leave_out(manifest, where, _about(tree, meant), problem)
+        else:
+            name = f"{version} {kind}".strip()
+            manifest.skipped[name] = manifest.skipped.get(name, 0) + 1
     else:
         _decode(manifest, where, tree, kind)
 
@@ -310,26 +345,62 @@ def _decode(manifest: Manifest, where: str, tree: dict[str, Any], kind: str) -> 
     except (msgspec.ValidationError, RecursionError):
         found = mended(_GROUPS[kind][0], tree)
         if isinstance(found, BadObject):
-            namespace = "" if kind == "Node" else found.namespace or "default"
-            if found.name is None:
-                manifest.problems.append(f"{where}: {describe(kind, namespace, None)}: {found.problem}")
-                return
-            _fault(manifest, where, Fault(kind, (namespace, found.name), found.problem))
-            manifest.unreadable.append((kind, (namespace, found.name)))
+            about = (kind, "" if kind == "Node" else found.namespace or "default", found.name)
+            _leave_out(manifest, where, about, found.problem)
             return
         obj, faults = found.obj, found.faults
     if not obj.metadata.name:
-        manifest.problems.append(f"{where}: {kind}: metadata.name: is missing")
+        _incomplete(manifest, f"{where}: {kind}: metadata.name: is missing")
         return
     problems = [*faults, *default(obj)]
     key = (obj.metadata.namespace, obj.metadata.name)
     table = manifest.table(kind)
     if key in table:
         problems.append("comes twice in this file, the later one counts")
+    manifest.unserved.pop((kind, key), None)
     for problem in problems:
         _fault(manifest, where, Fault(kind, key, problem))
+        if problem in (NO_SPEC, NO_ADDRESS):
+            manifest.unserved[kind, key] = manifest.problems[-1]
     trim((obj,))
     table[key] = obj
+
+
+def _misspelt(kind: str, version: str) -> tuple[str, str]:
+    """Return which kind of ours is meant by words that are not ours, and what is wrong; "" for foreign ones."""
+    by_letters = {known.casefold(): known for known in _GROUPS}
+    close = difflib.get_close_matches(kind.casefold(), by_letters, 1, _CLOSE)
+    if not close:
+        return "", ""
+    meant = by_letters[close[0]]
+    ours = _GROUPS[meant][1]
+    is_our_group = version.rpartition("/")[0] == ours.rpartition("/")[0]
+    if version and not is_our_group and not difflib.get_close_matches(version, [ours], 1, _CLOSE):
+        return "", ""
+    if kind != meant:
+        return meant, f"kind: {version} {kind} is unknown; did you mean {meant}?".replace("  ", " ")
+    return meant, f"apiVersion: {version} is not read; did you mean {ours}?"
+
+
+def _about(tree: dict[str, Any], kind: str) -> tuple[str, str, str | None]:
+    meta = tree.get("metadata")
+    name, namespace = (meta.get("name"), meta.get("namespace")) if isinstance(meta, dict) else (None, None)
+    said = namespace if isinstance(namespace, str) and namespace else "default"
+    return kind, "" if kind == "Node" else said, name if isinstance(name, str) and name else None
+
+
+def _leave_out(manifest: Manifest, where: str, about: tuple[str, str, str | None], problem: str) -> None:
+    kind, namespace, name = about
+    if name is None:
+        _incomplete(manifest, f"{where}: {describe(kind, namespace, None)}: {problem}")
+        return
+    _fault(manifest, where, Fault(kind, (namespace, name), problem))
+    manifest.unreadable[kind, (namespace, name)] = manifest.problems[-1]
+
+
+def _incomplete(manifest: Manifest, problem: str) -> None:
+    manifest.problems.append(problem)
+    manifest.incomplete = manifest.incomplete or problem
 
 
 def _fault(manifest: Manifest, where: str, fault: Fault) -> None:
@@ -361,7 +432,7 @@ def default(obj: KubeObject) -> Iterator[str]:
 def _default_service(service: Service) -> Iterator[str]:
     spec = service.spec
     if spec is None:
-        yield "spec: is missing"
+        yield NO_SPEC
         return
     spec.type = spec.type or "ClusterIP"
     is_external = spec.type in ("NodePort", "LoadBalancer")
@@ -379,7 +450,7 @@ def _default_service(service: Service) -> Iterator[str]:
     if not spec.cluster_ip and spec.cluster_ips:
         spec.cluster_ip = spec.cluster_ips[0]
     if not spec.cluster_ip:
-        yield "spec.clusterIP: is missing, and there is no API server to allocate one"
+        yield NO_ADDRESS
         return
     spec.cluster_ips = spec.cluster_ips or [spec.cluster_ip]
     if spec.ip_families is None and spec.cluster_ip != "None":

@@ -164,6 +164,12 @@ def test_all_bad_flags_are_told_in_one_message():
     ]
 
 
+def test_an_empty_path_of_manifests_is_refused():
+    for paths in ([""], ["/a", ""]):
+        with pytest.raises(UsageError, match=r"--manifests: .* must not hold an empty path"):
+            options_from_flags({"manifests": paths})
+
+
 def test_a_master_that_is_no_url_is_told_with_the_others():
     with pytest.raises(UsageError) as caught:
         options_from_flags({"master": "foo bar", "oom-score-adj": "1001"})

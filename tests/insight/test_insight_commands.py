@@ -288,7 +288,7 @@ def test_a_file_that_is_no_manifest_and_holds_no_rules_is_named(demo, tmp_path):
 
 def test_manifests_that_are_not_there_are_named(demo):
     for path, message in (
-        ("", "--manifests: '': No such"),
+        ("/no/such.yaml", "--manifests: /no/such.yaml: No such file or directory\n"),
         ("-", "--manifests: -: No such file or directory; standard"),
     ):
         done = run_as_given("explain", "shop", "--no-live", "--manifests", path)

@@ -36,8 +36,15 @@ def readyz(it):
     return status, json.loads(body or "{}")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_file_that_is_broken_at_the_start_costs_nothing(backend):
+MISSPELT = """{"kind": "Servce", "apiVersion": "v1", "metadata": {"name": "b"}, "spec": {"clusterIP": "10.96.0.2"}}"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "broken", "why"),
+    [(backend, '{"kind": "List", "items": [', "no JSON") for backend in BACKENDS]
+    + [("nft", MISSPELT, "Service default/b: kind: v1 Servce is unknown; did you mean Service?")],
+)
+def test_a_file_that_is_broken_at_the_start_costs_nothing(backend, broken, why):
     with node(backend) as it:
         folder = it.folder / "manifests"
         folder.mkdir()
@@ -47,14 +54,14 @@ def test_a_file_that_is_broken_at_the_start_costs_nothing(backend):
         it.wait_ready()
         it.stop(signal.SIGKILL)
         put(folder / "a.json", "a", 1, "10.244.0.11")
-        (folder / "b.json").write_text('{"kind": "List", "items": [')
+        (folder / "b.json").write_text(broken)
         it.start("--manifests", str(folder))
         eventually(lambda: "10.244.0.11:8080" in it.save("IPv4", "nat"), "the other file is served")
         assert "10.244.0.1:8080" not in it.save("IPv4", "nat")
         assert "10.244.0.2:8080" in it.save("IPv4", "nat")
         status, body = readyz(it)
         assert status == 503
-        assert f"manifests: {folder}/b.json:1: no JSON" in body["reasons"][0]
+        assert f"manifests: {folder}/b.json:1: {why}" in body["reasons"][0]
         put(folder / "b.json", "b", 2, "10.244.0.22")
         it.wait_ready()
         eventually(lambda: "10.244.0.22:8080" in it.save("IPv4", "nat"), "the mended file is served")

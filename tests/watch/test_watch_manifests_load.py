@@ -144,13 +144,15 @@ class TestShapes:
 
     def test_other_kinds_are_skipped(self, tmp_path):
         knative = service("not-ours") | {"apiVersion": "serving.knative.dev/v1"}
-        old = endpoint_slice("old") | {"apiVersion": "discovery.k8s.io/v1beta1"}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "x"}}
+        endpoints = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "x"}}
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"items": "x"}}
-        text = yaml.dump_all([service("a"), knative, old, config, config])
+        text = yaml.dump_all([service("a"), knative, account, endpoints, config, config])
         assert self.same(tmp_path, a_yaml=text) == ["a"]
         assert parse(text.encode(), "f").skipped == {
             "serving.knative.dev/v1 Service": 1,
-            "discovery.k8s.io/v1beta1 EndpointSlice": 1,
+            "v1 ServiceAccount": 1,
+            "v1 Endpoints": 1,
             "v1 ConfigMap": 2,
         }
 
@@ -203,6 +205,31 @@ class TestProblems:
             f"{tmp_path}/a.yaml:3: Service without a readable name: metadata: is missing",
             f"{tmp_path}/a.yaml:5: Node without a readable name: metadata.name: expected str, got int",
         ]
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            ({"kind": "Servce"}, "Service default/web: kind: v1 Servce is unknown; did you mean Service?"),
+            ({"kind": "service"}, "Service default/web: kind: v1 service is unknown; did you mean Service?"),
+            ({"apiVersion": "v2"}, "Service default/web: apiVersion: v2 is not read; did you mean v1?"),
+            (
+                {"kind": "Node", "apiVersion": "v1beta1"},
+                "Node web: apiVersion: v1beta1 is not read; did you mean v1?",
+            ),
+            (
+                {
+                    "kind": "EndpointSlice",
+                    "apiVersion": "discovery.k8s.io/v2",
+                    "metadata": {"name": "a", "namespace": "b"},
+                },
+                "EndpointSlice b/a: apiVersion: discovery.k8s.io/v2 is not read; did you mean discovery.k8s.io/v1?",
+            ),
+        ],
+    )
+    def test_of_words_that_are_nearly_ours_say_which_are_meant(self, tmp_path, words, said):
+        found = load(write(tmp_path, a_json=service("web") | words))
+        assert found.problems == [f"{tmp_path}/a.json:1: {said}"]
+        assert [str(fault) for fault in found.faults] == [said]
 
     def test_of_syntax_name_the_line(self, tmp_path):
         write(tmp_path, good_yaml=service("good"), bad_yaml="kind: Service\nmetadata: {name: a\nspec: x\n")
