@@ -129,7 +129,10 @@ class ConfigWatcher:
     def check(self) -> bool:
         """Look at the file; call ``on_change`` if its content has changed and settled, and tell whether that was so."""
         stamp = self._look()
-        if stamp is None or stamp == self._stamp:
+        if stamp is None:
+            self._stamp = self._seen = None  # one that comes back is written in place, not renamed over another
+            return False
+        if stamp == self._stamp:
             self._seen = None
             return False
         if not self._is_settled(stamp):

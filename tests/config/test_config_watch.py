@@ -249,6 +249,15 @@ def test_a_missing_file_is_a_fault_until_it_is_back(followed):
     assert followed.watcher.fault == ""
 
 
+def test_a_file_that_is_back_is_taken_once_it_has_stayed_the_same_for_a_second(followed):
+    followed.path.unlink()
+    followed.look(2.0)
+    followed.path.write_text("half")
+    assert followed.look(0.2) == []
+    assert followed.look(0.2) == []
+    assert followed.look(1.0) == ["half"]
+
+
 def test_what_changes_while_it_is_taken_is_looked_at_again_even_if_it_changes_back(tmp_path):
     path, seen, now = tmp_path / "c", [], [0.0]
     path.write_text("one")

@@ -62,3 +62,22 @@ def test_sigterm_ends_it_while_a_restore_hangs():
         while not (it.folder / "reached").exists():
             time.sleep(0.02)
         assert it.stop(signal.SIGTERM) == 0
+
+
+IGNORING = """
+import signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from pykubeproxy.cli import main
+main()
+"""
+
+
+def test_sighup_is_ignored_where_it_was_at_the_start():
+    with node("nft") as it:
+        it.program = ("-c", IGNORING)
+        it.api.bulk_put(cluster(1))
+        it.start()
+        it.wait_ready()
+        it.process.send_signal(signal.SIGHUP)
+        assert it.stop(signal.SIGTERM) == 0
+        assert it.words().count('"event": "stopping"') == 1
