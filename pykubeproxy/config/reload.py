@@ -8,16 +8,17 @@ Half a document is often a valid one, so a change is believed slowly, as one of 
 
 from __future__ import annotations
 
+import stat
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import structlog
 
+from pykubeproxy import files
 from pykubeproxy.config.document import digest_of, digest_of_content
 from pykubeproxy.config.filewatch import FileNotifier, InotifyNotifier, PollingNotifier
 from pykubeproxy.config.options import Options
@@ -150,11 +151,13 @@ class ConfigWatcher:
         return True
 
     def _look(self) -> Stamp | None:
+        """Return the file's stamp; None where there is nothing to follow, such as a pipe that was read at the start."""
         try:
-            return stamp_of(self._path)
+            stamp = stamp_of(self._path)
         except OSError as error:
             self.fault = f"{self._path}: {error.strerror}"
             return None
+        return stamp if stat.S_ISREG(stamp[-1]) else None
 
     def _is_settled(self, stamp: Stamp) -> bool:
         now = self._clock()
@@ -171,7 +174,7 @@ class ConfigWatcher:
         try:
             if self._clock() < self._late_at and is_being_written(self._path):
                 return None
-            content = Path(self._path).read_bytes()
+            content = files.read(self._path, regular_only=True)
         except OSError as error:
             self.fault = f"{self._path}: {error.strerror}"
             return None

@@ -258,6 +258,14 @@ def test_a_file_that_is_back_is_taken_once_it_has_stayed_the_same_for_a_second(f
     assert followed.look(1.0) == ["half"]
 
 
+def test_a_pipe_that_was_read_at_the_start_holds_nothing_up_and_is_no_fault(tmp_path):
+    os.mkfifo(tmp_path / "c")
+    watcher = ConfigWatcher(str(tmp_path / "c"), Calls(), digest="of what came", open_notifier=Script, settled=0.0)
+    assert [watcher.check() for _ in range(3)] == [False] * 3
+    assert watcher.fault == ""
+    watcher.stop()
+
+
 def test_what_changes_while_it_is_taken_is_looked_at_again_even_if_it_changes_back(tmp_path):
     path, seen, now = tmp_path / "c", [], [0.0]
     path.write_text("one")
