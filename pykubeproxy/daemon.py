@@ -313,6 +313,8 @@ class Daemon:
             self._metrics.last_event_age_seconds.labels(resource=resource).set_function(
                 _age(self._statuses, resource, "last_event_age")
             )
+            self._metrics.relists_total.set_function(resource, _age(self._statuses, resource, "relists"))
+            self._metrics.bad_objects_total.set_function(resource, _age(self._statuses, resource, "bad_objects"))
             self._metrics.watch_failures.labels(resource=resource).set_function(
                 _age(self._statuses, resource, "consecutive_failures")
             )

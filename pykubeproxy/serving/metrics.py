@@ -123,6 +123,32 @@ class AbsoluteCounter(Collector):
             return [CounterMetricFamily(self._name, self._documentation, value=self._total)]
 
 
+class ReadCounters(Collector):
+    """A counter with one label whose totals are kept elsewhere, and read at each scrape."""
+
+    def __init__(self, name: str, documentation: str, label: str, registry: CollectorRegistry) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._label = label
+        self._reads: dict[str, Callable[[], float]] = {}
+        registry.register(self)
+
+    def set_function(self, value: str, read: Callable[[], float]) -> None:
+        """Read the total of the series with this value of the label; to be said before anything is scraped."""
+        self._reads[value] = read
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the family without reading anything."""
+        return [CounterMetricFamily(self._name, self._documentation, labels=[self._label])]
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield a sample for each value of the label."""
+        family = CounterMetricFamily(self._name, self._documentation, labels=[self._label])
+        for value, read in self._reads.items():
+            family.add_metric([value], read())
+        return [family]
+
+
 class _BuildInfoCollector(Collector):
     def __init__(self, info: BuildInfo) -> None:
         labels = info.labels()
@@ -156,6 +182,9 @@ class _Make:
         self, name: str, documentation: str, *labels: str, buckets: Sequence[float] = SYNC_BUCKETS
     ) -> Histogram:
         return Histogram(self.prefix + name, documentation, labels, registry=self.registry, buckets=buckets)
+
+    def read(self, name: str, documentation: str, label: str) -> ReadCounters:
+        return ReadCounters(self.prefix + name, documentation, label, self.registry)
 
     def absolute(self, name: str, documentation: str) -> AbsoluteCounter:
         return AbsoluteCounter(self.prefix + name, documentation, self.registry)
@@ -306,8 +335,8 @@ class Metrics:
             "last_event_age_seconds", "Time since the last event (bookmarks included) of this watch.", "resource"
         )
         self.watch_failures = make.gauge("watch_failures", "Failures in a row of this watch.", "resource")
-        self.relists_total = make.counter("relists_total", "Complete lists asked for.", "resource")
-        self.bad_objects_total = make.counter(
+        self.relists_total = make.read("relists_total", "Complete lists asked for.", "resource")
+        self.bad_objects_total = make.read(
             "bad_objects_total", "Objects left out, whole or in part, because they make no sense.", "resource"
         )
         self.oldest_unapplied_change_seconds = make.gauge(

@@ -62,6 +62,8 @@ def test_a_file_that_is_broken_at_the_start_costs_nothing(backend, broken, why):
         status, body = readyz(it)
         assert status == 503
         assert f"manifests: {folder}/b.json:1: {why}" in body["reasons"][0]
+        bad = int(broken == MISSPELT)
+        assert f'pykubeproxy_bad_objects_total{{resource="services"}} {bad}\n' in it.get(10249, "/metrics")[1]
         put(folder / "b.json", "b", 2, "10.244.0.22")
         it.wait_ready()
         eventually(lambda: "10.244.0.22:8080" in it.save("IPv4", "nat"), "the mended file is served")

@@ -143,6 +143,14 @@ def test_build_info_has_the_labels_that_the_version_skew_alert_reads():
     assert 'major="1",minor="36"' in line
 
 
+def test_counts_that_are_kept_elsewhere_are_read_at_each_scrape():
+    metrics = Metrics(CollectorRegistry())
+    counts = iter((3.0, 4.0))
+    metrics.bad_objects_total.set_function("services", lambda: next(counts))
+    assert 'pykubeproxy_bad_objects_total{resource="services"} 3\n' in text(metrics)
+    assert 'pykubeproxy_bad_objects_total{resource="services"} 4\n' in text(metrics)
+
+
 def test_two_registries_do_not_meet():
     Metrics(CollectorRegistry())
     Metrics(CollectorRegistry())
@@ -151,7 +159,7 @@ def test_two_registries_do_not_meet():
 def test_promtool_reads_it_and_objects_only_to_names_that_kube_proxy_chose():
     metrics = after_first_sync(Metrics(CollectorRegistry()))
     metrics.network_programming_duration_seconds.labels(ip_family="IPv4").observe(3)
-    metrics.relists_total.labels(resource="services").inc()
+    metrics.relists_total.set_function("services", lambda: 1.0)
     result = subprocess.run(
         ["promtool", "check", "metrics"], input=metrics.exposition(), capture_output=True, check=False
     )
