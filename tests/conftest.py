@@ -18,7 +18,9 @@ settings.register_profile("long", max_examples=1000, **_COMMON)
 settings.register_profile("quick", max_examples=10, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# A shell without job control starts what runs in its background with SIGINT ignored, and every child inherits that: a
-# program that a test interrupts would go on for ever.
+# A shell without job control starts what runs in its background with SIGINT ignored, nohup with SIGHUP, and every child
+# inherits that: a program that a test interrupts would go on for ever. What is handled here is not inherited.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
