@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+from dataclasses import dataclass
 
 SETTLED = 1.0
 """Seconds for which a file that is written in place must stay the same before it is read, or a file must be gone."""
@@ -19,6 +20,36 @@ OPEN_PATIENCE = 30.0
 
 Stamp = tuple[int, ...]
 """Tells one state of a file from another: device and inode first, mode last."""
+
+
+@dataclass(slots=True)
+class Settling:
+    """How far the changes of one file are believed. Pure: times are monotonic seconds, passed in."""
+
+    read: Stamp | None = None
+    """Of the content that was read last, good or not."""
+    seen: Stamp | None = None
+    """At the last look, while it differs from ``read``."""
+    due_at: float = 0.0
+    """When ``seen`` is believed, if it is the same then."""
+    late_at: float = 0.0
+    """When it is believed although a program has the file open."""
+
+    def has_settled(self, stamp: Stamp, now: float, *, pause: float = SETTLED) -> bool:
+        """Take note of a changed file; tell whether it may be read.
+
+        One written in place may when it has stayed the same for ``pause`` seconds, one renamed over it at the second
+        look.
+        """
+        if stamp == self.seen:
+            return now >= self.due_at
+        is_replaced = self.seen is None and self.read is not None and stamp[:2] != self.read[:2]
+        self.seen, self.due_at, self.late_at = stamp, now + (0.0 if is_replaced else pause), now + OPEN_PATIENCE
+        return False
+
+    def take(self, stamp: Stamp | None) -> None:
+        """Note what was read; None: nothing, so that the next content counts as written in place."""
+        self.read, self.seen = stamp, None
 
 
 def stamp_of(file: str) -> Stamp:

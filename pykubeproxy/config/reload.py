@@ -23,7 +23,7 @@ from pykubeproxy.config.document import digest_of, digest_of_content
 from pykubeproxy.config.filewatch import FileNotifier, InotifyNotifier, PollingNotifier
 from pykubeproxy.config.options import Options
 from pykubeproxy.config.settings import SETTINGS, Reload, get
-from pykubeproxy.settling import OPEN_PATIENCE, SETTLE_INTERVAL, SETTLED, Stamp, is_being_written, stamp_of
+from pykubeproxy.settling import SETTLE_INTERVAL, SETTLED, Settling, Stamp, is_being_written, stamp_of
 
 _log = structlog.get_logger()
 _SETTLE_ROUNDS = 10
@@ -89,16 +89,11 @@ class ConfigWatcher:
         self._clock = clock
         self.fault = ""
         """Why the file as it is now cannot be used, as far as that is seen here."""
-        self._stamp: Stamp | None = None
-        """Of the content that was read last."""
-        self._seen: Stamp | None = None
-        """At the last look, while it differs from that."""
-        self._due_at = self._late_at = 0.0
-        """When what was seen is believed if it is the same then, and when although a program has the file open."""
+        self._settling = Settling()
         before, found = self._look(), digest_of(path)
         self._used = digest if digest is not None else found
         if found == self._used:
-            self._stamp = before
+            self._settling.take(before)
         self._stopping = threading.Event()
         try:
             self._notifier = open_notifier()
@@ -131,12 +126,12 @@ class ConfigWatcher:
         """Look at the file; call ``on_change`` if its content has changed and settled, and tell whether that was so."""
         stamp = self._look()
         if stamp is None:
-            self._stamp = self._seen = None  # one that comes back is written in place, not renamed over another
+            self._settling.take(None)  # one that comes back is written in place, not renamed over another
             return False
-        if stamp == self._stamp:
-            self._seen = None
+        if stamp == self._settling.read:
+            self._settling.seen = None
             return False
-        if not self._is_settled(stamp):
+        if not self._settling.has_settled(stamp, self._clock(), pause=self._settled_seconds):
             return False
         digest = self._read(stamp)
         if digest is None or digest == self._used:
@@ -159,20 +154,10 @@ class ConfigWatcher:
             return None
         return stamp if stat.S_ISREG(stamp[-1]) else None
 
-    def _is_settled(self, stamp: Stamp) -> bool:
-        now = self._clock()
-        if stamp == self._seen:
-            return now >= self._due_at
-        is_replaced = self._seen is None and self._stamp is not None and stamp[:2] != self._stamp[:2]
-        self._seen = stamp
-        self._due_at = now + (0.0 if is_replaced else self._settled_seconds)
-        self._late_at = now + OPEN_PATIENCE
-        return False
-
     def _read(self, stamp: Stamp) -> str | None:
         """Return the digest of the file's content; None where it is none to be used, or not yet."""
         try:
-            if self._clock() < self._late_at and is_being_written(self._path):
+            if self._clock() < self._settling.late_at and is_being_written(self._path):
                 return None
             content = files.read(self._path, regular_only=True)
         except OSError as error:
@@ -180,7 +165,8 @@ class ConfigWatcher:
             return None
         if self._look() != stamp:
             return None
-        self._stamp, self._seen, self.fault = stamp, None, ""
+        self._settling.take(stamp)
+        self.fault = ""
         if content.strip():
             return digest_of_content(content)
         self.fault = f"{self._path}: is empty, as a file that is being written"
@@ -196,7 +182,7 @@ class ConfigWatcher:
                 refused, self._notifier = self._notifier, self._fall_back(error)
                 refused.close()
             self.check()
-            is_settling = self._seen is not None
+            is_settling = self._settling.seen is not None
             timeout = min(self._settle_seconds, self._notifier.interval) if is_settling else self._notifier.interval
             if not self._stopping.is_set() and self._notifier.wait(timeout):
                 self._settle()

@@ -36,7 +36,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from pykubeproxy import files
-from pykubeproxy.settling import OPEN_PATIENCE, SETTLE_INTERVAL, SETTLED, is_being_written, stamp_of
+from pykubeproxy.settling import SETTLE_INTERVAL, SETTLED, Settling, is_being_written, stamp_of
 from pykubeproxy.watch.decode import KINDS
 from pykubeproxy.watch.manifests import SUFFIXES, Key, Manifest, ManifestError, Repeat, files_of, merge, parse
 from pykubeproxy.watch.objects import KubeObject
@@ -60,14 +60,7 @@ MOST_NOTES = 20
 class _File:
     """What is known of one file while it is followed."""
 
-    stamp: tuple[int, ...] | None = None
-    """Of the content that was read last, good or not."""
-    seen: tuple[int, ...] | None = None
-    """At the last look, while it differs from ``stamp``."""
-    due_at: float = 0.0
-    """When ``seen`` is believed, if it is the same then."""
-    late_at: float = 0.0
-    """When it is believed although a program has the file open."""
+    settling: Settling = field(default_factory=Settling)
     manifest: Manifest | None = None
     """The last good content."""
     fault: str = ""
@@ -227,7 +220,7 @@ class ManifestSource:
 
     def _is_settling(self) -> bool:
         is_start = self._clock() < self._whole_at
-        return is_start or any(one.seen is not None or one.gone_at is not None for one in self._files.values())
+        return is_start or any(one.settling.seen is not None or one.gone_at is not None for one in self._files.values())
 
     def _list(self, path: str) -> tuple[Sequence[str], bool]:
         """Return the files of a path, and whether they are those of before since there are none now."""
@@ -263,18 +256,19 @@ class ManifestSource:
 
     def _refresh(self, file: str, known: _File) -> bool:
         """Read a file if it has changed; tell whether there is new content."""
-        stamp = None
+        stamp, settling = None, known.settling
         try:
             stamp = stamp_of(file)
-            if stamp == known.stamp:
-                known.seen = None
+            if stamp == settling.read:
+                settling.seen = None
                 return False
-            if not self._is_settled(known, stamp):
+            # What is there at the start is read at once.
+            if self.has_synced and not settling.has_settled(stamp, self._clock()):
                 return False
             if not stat.S_ISREG(stamp[-1]):
                 # Not even opened: whoever waits to write into a pipe shall not take us for its reader.
                 raise ManifestError(f"{file}: is no regular file, and is not read")  # noqa: TRY301
-            if (not self.has_synced or self._clock() < known.late_at) and is_being_written(file):
+            if (not self.has_synced or self._clock() < settling.late_at) and is_being_written(file):
                 return self._fault(file, known, f"{file}: is being written")
             data = files.read(file, regular_only=True)
             manifest = parse(data, file) if data.strip() else None
@@ -282,27 +276,16 @@ class ManifestSource:
                 return self._fault(file, known, f"{file}: changed while it was read")
         except OSError as error:
             # What is too long is not read again before it has changed.
-            known.stamp, known.seen = stamp if error.errno == errno.EFBIG else None, None
+            settling.take(stamp if error.errno == errno.EFBIG else None)
             return self._fault(file, known, f"{file}: {error.strerror}")
         except ManifestError as error:
-            known.stamp, known.seen = stamp, None
+            settling.take(stamp)
             return self._fault(file, known, str(error))
-        known.stamp, known.seen = stamp, None
+        settling.take(stamp)
         if manifest is None:
             return self._fault(file, known, f"{file}: is empty, as a file that is being written")
         self._take(file, known, manifest)
         return True
-
-    def _is_settled(self, known: _File, stamp: tuple[int, ...]) -> bool:
-        """Tell whether a changed file may be read: at the start at once, later when it has stayed the same."""
-        if not self.has_synced:
-            return True
-        if stamp == known.seen:
-            return self._clock() >= known.due_at
-        is_replaced = known.seen is None and known.stamp is not None and stamp[:2] != known.stamp[:2]
-        known.seen, known.late_at = stamp, self._clock() + OPEN_PATIENCE
-        known.due_at = self._clock() + (0.0 if is_replaced else SETTLED)
-        return False
 
     def _fault(self, file: str, known: _File, fault: str) -> bool:
         if fault != known.fault:
