@@ -15,8 +15,9 @@ from typing import Any
 from pykubeproxy.insight.match import Doubt, View, in_network, number, protocol_number
 from pykubeproxy.insight.parse import Action, Base, Chain, Rule, Way
 from pykubeproxy.model.addresses import Family, with_port
+from pykubeproxy.rules.names import HOOKS
 
-_HOOKS = {name.lower(): name for name in ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")}
+_HOOKS = {name.lower(): name for name in HOOKS}
 _SAYS_NOTHING = frozenset(("counter", "log", "comment", "last", "notrack", "flow", "secmark", "tproxy-none"))
 _VERDICTS = frozenset(("accept", "drop", "continue", "return", "jump", "goto"))
 _L4_BY_FIELD = frozenset(("tcp", "udp", "sctp"))

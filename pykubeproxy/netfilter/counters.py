@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pykubeproxy.errors import EnvironmentProblem, LockBusyError, NetfilterError, UnreadableTable
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
-from pykubeproxy.netfilter.read import is_unparsed
+from pykubeproxy.netfilter.read import is_unprintable
 from pykubeproxy.netfilter.restore import failure
 
 _RULE = re.compile(rb"^-A (\S+) (?:(.*?) )??-c (\d+) (\d+)(?: (-[jg] .*))?$", re.MULTILINE)
@@ -46,7 +46,7 @@ def listing(backend: Backend, runner: Runner, table: str, *chain: str) -> bytes:
         problem = failure(finished, "")
         if isinstance(problem, LockBusyError | EnvironmentProblem):
             raise problem
-        if "incompatible" in finished.complaint or is_unparsed(finished.complaint):
+        if is_unprintable(finished.complaint):
             raise UnreadableTable(f"table {table} holds rules that iptables cannot print")
         raise NetfilterError(f"iptables -t {table} -S failed with status {finished.status}: {finished.complaint}")
     return finished.stdout

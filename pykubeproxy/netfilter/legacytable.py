@@ -13,8 +13,8 @@ import struct
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.netfilter.contents import Entries, entries
 from pykubeproxy.rules.base import GUARD_COMMENT, known_by
+from pykubeproxy.rules.names import HOOKS
 
-_HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _TARGET_HEAD = 32
 """struct xt_entry_target: size, name, revision; what the target takes follows."""
 _NAME = slice(2, 31)
@@ -62,7 +62,7 @@ def jumps(family: Family, table: str, chain: str) -> str:
 
 def _heads(found: Entries) -> dict[int, str]:
     """Return the offset of each chain's first entry, and the chain's name."""
-    heads = {offset: _HOOKS[hook] for hook, offset in found.hooks.items()}
+    heads = {offset: HOOKS[hook] for hook, offset in found.hooks.items()}
     for _, target, end in found.walk():
         name = bytes(found.data[target : target + _TARGET_HEAD][_NAME]).rstrip(b"\0")
         if name == b"ERROR" and end < len(found.data):  # the last one ends the table

@@ -17,13 +17,13 @@ from pykubeproxy.errors import NetfilterError
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.node.netlink import HEADER, NETLINK_NETFILTER, NetlinkSocket, attribute, attributes, nfgen
 from pykubeproxy.rules.base import GUARD_COMMENT, known_by
+from pykubeproxy.rules.names import HOOKS
 
 _NFPROTO: dict[Family, int] = {"IPv4": 2, "IPv6": 10}
 _SUBSYSTEM = 10 << 8
 _NEWCHAIN, _GETCHAIN, _NEWRULE, _GETRULE = (_SUBSYSTEM | number for number in (3, 4, 6, 7))
 _TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_TYPE = 1, 3, 4, 7
 _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
-_HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS = 2, 3, 4
 _DELRULE = 8
 _EXPRESSION_DATA, _IMMEDIATE_DATA, _VERDICT, _VERDICT_CHAIN = 2, 2, 2, 2
@@ -71,9 +71,9 @@ def base_chains(family: Family, table: str) -> list[BaseChain]:
             if kind in (_HOOK_NUMBER, _HOOK_PRIORITY)
         }
         number = hook[_HOOK_NUMBER]
-        if number < len(_HOOKS):
+        if number < len(HOOKS):
             name, kind = _text(buffer, *fields[_CHAIN_NAME]), _text(buffer, *fields[_CHAIN_TYPE])
-            found.append(BaseChain(name, _HOOKS[number], hook[_HOOK_PRIORITY], kind))
+            found.append(BaseChain(name, HOOKS[number], hook[_HOOK_PRIORITY], kind))
     return found
 
 

@@ -15,7 +15,7 @@ from pykubeproxy.errors import EnvironmentProblem, LockBusyError, NetfilterError
 from pykubeproxy.model.addresses import Family
 from pykubeproxy.netfilter.backend import Backend
 from pykubeproxy.netfilter.process import Runner
-from pykubeproxy.netfilter.read import is_unparsed
+from pykubeproxy.netfilter.read import is_unprintable
 from pykubeproxy.netfilter.restore import failure, restore
 from pykubeproxy.rules.base import INVALID_COUNTER
 from pykubeproxy.rules.names import NAT
@@ -108,7 +108,7 @@ def is_supported(backend: Backend, runner: Runner) -> str:
 
     """
     finished = runner.run(backend.tool(NAT, "-S", "POSTROUTING"))
-    if finished.status == 0 or "incompatible" in finished.complaint or is_unparsed(finished.complaint):
+    if finished.status == 0 or is_unprintable(finished.complaint):
         return ""
     problem = failure(finished, "")
     if isinstance(problem, EnvironmentProblem | LockBusyError):

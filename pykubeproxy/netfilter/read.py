@@ -105,9 +105,9 @@ def parse(text: str) -> dict[str, SavedTable]:
     return tables
 
 
-def is_unparsed(complaint: str) -> bool:
-    """Tell whether a listing ended early at a rule that iptables cannot print."""
-    return _UNPARSED.search(complaint) is not None
+def is_unprintable(complaint: str) -> bool:
+    """Tell whether iptables refused to list a table or chain because of what others wrote in it."""
+    return "incompatible" in complaint or _UNPARSED.search(complaint) is not None
 
 
 def standing(tables: dict[str, SavedTable]) -> Ruleset:
@@ -167,7 +167,7 @@ class Reader:
         """Return what a save program prints, and its complaint."""
         finished = self._runner.run(command, timeout=120.0)
         text = finished.stdout.decode("utf-8", "surrogateescape")
-        if is_unparsed(finished.complaint):
+        if _UNPARSED.search(finished.complaint):
             raise UnreadableTable(f"{what} holds rules that iptables cannot parse")
         if finished.status != 0:
             problem = failure(finished, "")

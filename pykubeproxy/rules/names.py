@@ -24,7 +24,9 @@ POSTROUTING = "KUBE-POSTROUTING"
 MARK_MASQ = "KUBE-MARK-MASQ"
 CANARY = "KUBE-PROXY-CANARY"
 
-BUILTIN = frozenset(("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"))
+HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+"""The chains that the kernel calls, in the order of its numbers (enum nf_inet_hooks in netfilter.h)."""
+BUILTIN = frozenset(HOOKS)
 
 STATIC_CHAINS: dict[str, tuple[str, ...]] = {
     MANGLE: (CANARY,),
